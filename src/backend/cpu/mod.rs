@@ -1,0 +1,1 @@
+//! SIMD, multi-threaded execution of steps on the CPU.

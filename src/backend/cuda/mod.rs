@@ -1,0 +1,1 @@
+//! CUDA: device, compiler, variants, lanes.

@@ -1,0 +1,14 @@
+//! Convoy: a real-time video filter pipeline.
+//!
+//! A decoder, a filter and an encoder thread are joined by bounded channels ([`pipeline`]); frames travel in slabs of
+//! (pinned) host memory ([`frame`], [`pool`]); a [`backend`] executes the steps that [`filter`] planned.
+
+pub mod backend;
+pub mod cancel;
+pub mod error;
+pub mod filter;
+pub mod frame;
+pub mod media;
+pub mod pipeline;
+pub mod pool;
+pub mod stats;
