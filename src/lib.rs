@@ -9,6 +9,7 @@ pub mod error;
 pub mod filter;
 pub mod frame;
 pub mod media;
+pub mod output;
 pub mod pipeline;
 pub mod pool;
 pub mod stats;

@@ -96,16 +96,20 @@ impl Budget {
     }
 }
 
+/// Boxed, because a lent slab's header leaves through a raw pointer and comes back without an allocation.
+#[expect(clippy::vec_box, reason = "see above")]
+type FreeList = Vec<Box<Slab>>;
+
 struct Shared {
     mem: Arc<dyn HostMem>,
     budget: Arc<Budget>,
     bytes: usize,
-    free: Mutex<Vec<Box<Slab>>>,
+    free: Mutex<FreeList>,
     allocated: AtomicUsize,
 }
 
 impl Shared {
-    fn free_list(&self) -> MutexGuard<'_, Vec<Box<Slab>>> {
+    fn free_list(&self) -> MutexGuard<'_, FreeList> {
         // A push or pop cannot leave the list half-changed, so a poisoned lock is still sound.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
