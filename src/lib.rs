@@ -5,6 +5,7 @@
 
 pub mod backend;
 pub mod cancel;
+pub mod cli;
 pub mod error;
 pub mod filter;
 pub mod frame;
@@ -12,4 +13,7 @@ pub mod media;
 pub mod output;
 pub mod pipeline;
 pub mod pool;
+pub mod progress;
+pub mod signals;
 pub mod stats;
+pub mod synth;

@@ -97,7 +97,6 @@ impl Budget {
 }
 
 /// Boxed, because a lent slab's header leaves through a raw pointer and comes back without an allocation.
-#[expect(clippy::vec_box, reason = "see above")]
 type FreeList = Vec<Box<Slab>>;
 
 struct Shared {

@@ -99,3 +99,23 @@ pub trait Collector: Send {
     /// A device error, or the submitter is gone before it submitted this ticket.
     fn wait(&mut self, ticket: Ticket) -> Result<Frame>;
 }
+
+/// Opens what the user chose. The second value is a notice for stderr when `auto` fell back to the CPU.
+///
+/// # Errors
+/// `cuda` was demanded and is not available: why, and what to do.
+pub fn open(choice: Choice, index: usize) -> Result<(Box<dyn Device>, Option<String>)> {
+    let on_cpu = || Box::new(cpu::Cpu::new()) as Box<dyn Device>;
+    match choice {
+        Choice::Cpu => Ok((on_cpu(), None)),
+        Choice::Cuda => Ok((Box::new(cuda::open(index)?), None)),
+        Choice::Auto => match cuda::open(index) {
+            Ok(device) => Ok((Box::new(device), None)),
+            Err(error) => {
+                let reason = error.to_string();
+                let first = reason.lines().next().unwrap_or_default();
+                Ok((on_cpu(), Some(format!("filtering on the CPU ({first})"))))
+            }
+        },
+    }
+}

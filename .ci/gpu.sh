@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Tests and figures on a machine with a GPU but without Rust: what `docs/measurements.md` quotes.
+#
+# usage: gpu.sh FOLDER   with convoy (make portable), optionally gpu-tests (a test binary), ffmpeg (static), clip.mp4
+# Prints tables; everything runs in FOLDER.
+set -uo pipefail
+cd "${1:?usage: gpu.sh FOLDER}"
+chmod +x convoy gpu-tests ffmpeg 2>/dev/null
+export PATH="$PWD:$PATH" CONVOY_REQUIRE_GPU=1
+frames=${FRAMES:-3000}
+section() { printf '\n== %s\n' "$*"; }
+
+section doctor
+convoy doctor
+if [ -x gpu-tests ] && [ -z "${SKIP_TESTS:-}" ]; then
+  section "GPU tests"
+  ./gpu-tests --test-threads 4 2>&1 | tail -25
+fi
+
+section "whole jobs: $frames frames of 1080p H.264 to x264 ultrafast"
+if [ ! -f long.mp4 ]; then
+  ffmpeg -hide_banner -nostdin -v error -y -stream_loop -1 -i clip.mp4 -an -vf scale=1920:1080 -frames:v "$frames" \
+    -c:v libx264 -preset veryfast -crf 23 -pix_fmt yuv420p long.mp4
+fi
+out=${OUT_FOLDER:-/dev/shm}
+fps() { # name, then a command: wall-clock fps of the whole process
+  local name=$1 start end; shift
+  start=$(date +%s%N); "$@" > job.log 2>&1; local rc=$?; end=$(date +%s%N)
+  awk -v n="$name" -v f="$frames" -v ns=$((end - start)) -v rc=$rc 'BEGIN {printf "%-46s %8.1f fps%s\n", n, f / (ns / 1e9), rc ? "  FAILED" : ""}'
+  [ $rc -eq 0 ] || tail -3 job.log
+}
+x264=(-c:v libx264 -preset ultrafast)
+for round in 1 2 3; do
+  echo "-- round $round"
+  fps "ffmpeg, no filter"            ffmpeg -hide_banner -nostdin -v error -y -i long.mp4 "${x264[@]}" "$out/o.mp4"
+  fps "ffmpeg, gblur=sigma=2"        ffmpeg -hide_banner -nostdin -v error -y -i long.mp4 -vf gblur=sigma=2 "${x264[@]}" "$out/o.mp4"
+  fps "convoy cuda, gblur=sigma=2"   convoy run long.mp4 -o "$out/o.mp4" -y --backend cuda --vf gblur=sigma=2 "${x264[@]}" --progress none
+  fps "convoy cpu, gblur=sigma=2"    convoy run long.mp4 -o "$out/o.mp4" -y --backend cpu --vf gblur=sigma=2 "${x264[@]}" --progress none
+  fps "ffmpeg, decode to null"       ffmpeg -hide_banner -nostdin -v error -y -i long.mp4 -f null -
+  fps "convoy cuda, gblur to null:"  convoy run long.mp4 -o null: --backend cuda --vf gblur=sigma=2 --progress none
+done
+
+section "stages of the CUDA job"
+convoy run long.mp4 -o "$out/o.mp4" -y --backend cuda --vf gblur=sigma=2 "${x264[@]}" --progress none --stats
+section "device loop: synthetic frames, no codec"
+for lanes in 1 2 4 8; do
+  echo "lanes $lanes: $(convoy run synth:1920x1080 -o null: --frames 20000 --lanes $lanes --backend cuda --vf gblur=sigma=2 --progress none --stats | grep -E 'frames|device ' | tr -s ' ' | tr '\n' ' ')"
+done
+section "bench"
+convoy bench --backend cuda --frames 600

@@ -1,0 +1,362 @@
+//! The command line: flags to validated plans. Parsing does no work.
+
+use std::ffi::OsString;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::backend::Choice;
+use crate::error::{Error, Result};
+use crate::output::Overwrite;
+
+/// Filters video in real time, on CUDA or the CPU.
+#[derive(Debug, Parser)]
+#[command(name = "convoy", version, about, max_term_width = 110, propagate_version = true, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  convoy run in.mp4 -o out.mp4 --vf gblur=sigma=2      blur a video, keep its sound
+  convoy run in.mkv -o out.mkv --vf unsharp,sobel -y   a chain of filters, overwrite out.mkv
+  convoy run in.mp4 -o null: --vf gblur=2 --stats      measure, write nothing
+  convoy filters gblur                                 parameters of one filter
+  convoy doctor                                        what this machine offers
+
+Results go to stdout, status to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage, 130/143 interrupted (the output is
+valid but partial).";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Filter a video.
+    Run(Box<RunArgs>),
+    /// List filters, or show one filter's parameters, formula and example.
+    Filters {
+        /// A filter's name.
+        name: Option<String>,
+    },
+    /// Measure frames per second, beside ffmpeg and the device's copy rate.
+    Bench(BenchArgs),
+    /// Report driver, GPU, NVRTC, FFmpeg, codecs and cameras: found, or how to get them.
+    Doctor,
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (roff).
+    Man,
+}
+
+const RUN_EXAMPLES: &str = "\
+INPUT may be a file of any container, - (stdin), a URL (rtsp://, http://, udp://, srt://), a camera (/dev/video0), an image
+sequence (f_%04d.png), lavfi:GRAPH (as ffmpeg's -f lavfi) or synth:SIZE@FPS (a built-in moving card).
+OUTPUT may be a file, - (stdout, needs --format), a URL, an image sequence or null: (filter and discard).
+
+Examples:
+  convoy run in.mp4 -o out.mp4 --vf gblur=sigma=2
+  convoy run in.mp4 -o out.mkv --vf 'unsharp=5:5:1.0,sobel' -c:v ffv1
+  convoy run in.mp4 -o small.mp4 --crf 28 --preset veryfast --frames 250
+  convoy run synth:1920x1080@60 -o null: --vf gblur=2 --frames 1000 --stats
+  convoy run lavfi:testsrc2=size=hd720 -o out.mp4 --frames 100";
+
+/// Options of `convoy run`.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct RunArgs {
+    /// What to read.
+    pub input: String,
+    /// Where to write.
+    #[arg(short, long, value_name = "OUTPUT", allow_hyphen_values = true)]
+    pub output: String,
+    /// The filters, in FFmpeg's syntax: gblur=sigma=2,unsharp (none: a plain transcode).
+    #[arg(long, value_name = "GRAPH", default_value = "", hide_default_value = true)]
+    pub vf: String,
+
+    /// Overwrite an existing output.
+    #[arg(short = 'y', long, conflicts_with = "never")]
+    pub yes: bool,
+    /// Never overwrite an existing output (the default; refuses with exit code 1).
+    #[arg(short = 'n', long = "no")]
+    pub never: bool,
+    /// Stop after this many frames.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub frames: Option<u64>,
+
+    /// What filters the frames: auto takes CUDA when it works, else the CPU.
+    #[arg(long, value_enum, default_value_t, help_heading = "Execution")]
+    pub backend: Backend,
+    /// The GPU to use.
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Execution")]
+    pub device: usize,
+    /// Force a kernel variant for every filter.
+    #[arg(long, value_name = "NAME", help_heading = "Execution")]
+    pub variant: Option<String>,
+    /// Frames in flight (default: the backend's choice).
+    #[arg(long, value_name = "N", value_parser = parse_lanes, help_heading = "Execution")]
+    pub lanes: Option<usize>,
+    /// CPU threads for decoder, filters and encoder (default: all).
+    #[arg(long, value_name = "N", value_parser = parse_threads, help_heading = "Execution")]
+    pub threads: Option<usize>,
+    /// Memory that frames may take, e.g. 4G (default: the larger of 2G and a quarter of RAM).
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "Execution")]
+    pub memory: Option<usize>,
+
+    /// Encoder (default: libx264 -crf 18 -preset medium, or what the container asks for).
+    #[arg(long = "c:v", value_name = "NAME", help_heading = "Encoding")]
+    pub codec: Option<String>,
+    /// Constant quality, the encoder's own scale.
+    #[arg(long, value_name = "N", help_heading = "Encoding")]
+    pub crf: Option<f64>,
+    /// The encoder's preset.
+    #[arg(long, value_name = "NAME", help_heading = "Encoding")]
+    pub preset: Option<String>,
+    /// Bit rate instead of constant quality, e.g. 4M.
+    #[arg(long, value_name = "BITS/S", value_parser = parse_bit_rate, help_heading = "Encoding")]
+    pub bitrate: Option<u64>,
+    /// Pixel format handed to the encoder (default: the filtered one).
+    #[arg(long, value_name = "NAME", help_heading = "Encoding")]
+    pub pix_fmt: Option<String>,
+    /// An option of the encoder; may be repeated.
+    #[arg(long, value_name = "K=V", value_parser = parse_pair, help_heading = "Encoding")]
+    pub enc_opt: Vec<(String, String)>,
+    /// An option of the muxer; may be repeated.
+    #[arg(long, value_name = "K=V", value_parser = parse_pair, help_heading = "Encoding")]
+    pub mux_opt: Vec<(String, String)>,
+    /// An option of the demuxer; may be repeated.
+    #[arg(long, value_name = "K=V", value_parser = parse_pair, help_heading = "Input")]
+    pub in_opt: Vec<(String, String)>,
+    /// The input's format, when it cannot be guessed.
+    #[arg(long, value_name = "NAME", help_heading = "Input")]
+    pub input_format: Option<String>,
+    /// The output's container, when its name does not tell.
+    #[arg(long, value_name = "NAME", help_heading = "Encoding")]
+    pub format: Option<String>,
+
+    /// Print what each stage did when done: busy and wait time, fps, latency, bytes copied, the stage that limits.
+    #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "text", help_heading = "Reporting")]
+    pub stats: Option<StatsForm>,
+    /// Progress on stderr: a bar on a terminal, JSON lines, or nothing.
+    #[arg(long, value_enum, default_value_t, help_heading = "Reporting")]
+    pub progress: Progress,
+    /// Say which device and kernel variants were chosen and what was converted.
+    #[arg(short, long, help_heading = "Reporting")]
+    pub verbose: bool,
+}
+
+impl RunArgs {
+    /// The overwrite rule that -y and -n ask for.
+    pub fn overwrite(&self) -> Overwrite {
+        if self.yes { Overwrite::Replace } else { Overwrite::Refuse }
+    }
+}
+
+/// Options of `convoy bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Frame size of the synthetic source.
+    #[arg(long, value_name = "WxH", default_value = "1920x1080", value_parser = parse_size)]
+    pub size: (usize, usize),
+    /// Frames per run.
+    #[arg(long, value_name = "N", default_value_t = 150, value_parser = clap::value_parser!(u64).range(10..))]
+    pub frames: u64,
+    /// Runs per row; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    pub runs: u64,
+    /// A filter graph to measure; may be repeated (default: a fixed set).
+    #[arg(long, value_name = "GRAPH")]
+    pub vf: Vec<String>,
+    /// What filters the frames.
+    #[arg(long, value_enum, default_value_t)]
+    pub backend: Backend,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `--backend`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// CUDA when it works, else the CPU.
+    #[default]
+    Auto,
+    /// CUDA or an error.
+    Cuda,
+    /// The CPU.
+    Cpu,
+}
+
+impl From<Backend> for Choice {
+    fn from(backend: Backend) -> Self {
+        match backend {
+            Backend::Auto => Self::Auto,
+            Backend::Cuda => Self::Cuda,
+            Backend::Cpu => Self::Cpu,
+        }
+    }
+}
+
+impl Backend {
+    /// The name as typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Cuda => "cuda",
+            Self::Cpu => "cpu",
+        }
+    }
+}
+
+/// `--stats`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StatsForm {
+    /// A table.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// `--progress`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Progress {
+    /// A bar when stderr is a terminal.
+    #[default]
+    Auto,
+    /// Nothing.
+    None,
+    /// One JSON object per line, about twice a second.
+    Json,
+}
+
+/// Parses the process's arguments. ffmpeg's spellings `-c:v`, `-vf`, `-crf`, `-preset` are accepted for ours.
+///
+/// # Errors
+/// Clap's: wrong usage, or help and version as text.
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    const SINGLE_DASH: [&str; 6] = ["-c:v", "-vf", "-crf", "-preset", "-frames", "-pix_fmt"];
+    let args = args.into_iter().map(|arg| match arg.to_str() {
+        Some("-pix_fmt") => "--pix-fmt".into(),
+        Some(text) if SINGLE_DASH.contains(&text) => format!("-{text}").into(),
+        _ => arg,
+    });
+    Cli::try_parse_from(args)
+}
+
+/// Writes the completion script for `shell`.
+pub fn completions(shell: clap_complete::Shell, out: &mut dyn std::io::Write) {
+    clap_complete::generate(shell, &mut Cli::command(), "convoy", out);
+}
+
+/// Writes the manual page: the program's own, then one section per command.
+///
+/// # Errors
+/// The write failed.
+pub fn man(out: &mut dyn std::io::Write) -> Result<()> {
+    let mut command = Cli::command();
+    command.build();
+    let failed = |e| Error::failed("cannot write the manual page", e);
+    clap_mangen::Man::new(command.clone()).render(out).map_err(failed)?;
+    for sub in command.get_subcommands().filter(|s| s.get_name() != "help") {
+        clap_mangen::Man::new(sub.clone()).render(out).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}
+
+/// `1920x1080`.
+pub fn parse_size(text: &str) -> Result<(usize, usize), String> {
+    let side = |t: &str| t.parse::<usize>().ok().filter(|s| (1..=crate::frame::MAX_SIDE).contains(s));
+    text.split_once('x')
+        .and_then(|(w, h)| Some((side(w)?, side(h)?)))
+        .ok_or_else(|| format!("expected WIDTHxHEIGHT, each 1 to {}", crate::frame::MAX_SIDE))
+}
+
+fn parse_bounded(text: &str, limit: usize) -> Result<usize, String> {
+    text.parse().ok().filter(|n| (1..=limit).contains(n)).ok_or_else(|| format!("expected a whole number from 1 to {limit}"))
+}
+
+fn parse_lanes(text: &str) -> Result<usize, String> {
+    parse_bounded(text, 64)
+}
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    parse_bounded(text, 512)
+}
+
+/// A number with an optional suffix; `step` is 1024 for bytes, 1000 for bit rates.
+fn parse_scaled(text: &str, step: f64) -> Option<f64> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(split);
+    let power = match suffix.trim_end_matches("iB").trim_end_matches('B') {
+        "" => 0,
+        "k" | "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        _ => return None,
+    };
+    number.parse::<f64>().ok().map(|n| n * step.powi(power)).filter(|n| *n >= 1.0 && *n < 9e15)
+}
+
+fn parse_bytes(text: &str) -> Result<usize, String> {
+    parse_scaled(text, 1024.0).map(|n| n as usize).ok_or_else(|| "expected a size such as 512M or 4G".to_owned())
+}
+
+fn parse_bit_rate(text: &str) -> Result<u64, String> {
+    parse_scaled(text, 1000.0).map(|n| n as u64).ok_or_else(|| "expected a rate such as 800k or 4M".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_args(args: &[&str]) -> RunArgs {
+        let all = ["convoy", "run"].iter().chain(args).map(OsString::from);
+        match parse(all).unwrap().command {
+            Command::Run(run) => *run,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn clap_finds_the_definition_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn ffmpegs_spellings_are_understood() {
+        let args =
+            run_args(&["a", "-o", "b", "-c:v", "ffv1", "-vf", "sobel", "-crf", "20", "--stats", "--memory", "1.5G", "--bitrate", "4M"]);
+        assert_eq!(
+            (args.codec.as_deref(), args.vf.as_str(), args.crf, args.stats),
+            (Some("ffv1"), "sobel", Some(20.0), Some(StatsForm::Text))
+        );
+        assert_eq!((args.memory, args.bitrate), (Some(3 << 29), Some(4_000_000)));
+        assert_eq!(run_args(&["a", "-o", "-", "--stats=json"]).stats, Some(StatsForm::Json));
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        for (bad, word) in [
+            ("--frames=0", "frames"),
+            ("--lanes=0", "lanes"),
+            ("--memory=x", "memory"),
+            ("--enc-opt=x", "KEY=VALUE"),
+            ("--backend=tpu", "backend"),
+        ] {
+            let error = parse(["convoy", "run", "a", "-o", "b", bad].iter().map(OsString::from)).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains(word), "{error}");
+        }
+        assert!(parse_size("0x4").is_err() && parse_size("4").is_err());
+    }
+}

@@ -1,0 +1,273 @@
+//! `convoy run`: opens everything in order, runs the pipeline, gives the output its name.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use crate::backend::{self, BuildOptions, Device};
+use crate::cancel::Cancel;
+use crate::cli::{RunArgs, StatsForm};
+use crate::error::{Error, Result};
+use crate::filter;
+use crate::frame::{Frame, Shape};
+use crate::media::{self, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Packet, Rational, SourceInfo, SourceOptions, VideoEncoder};
+use crate::output::{Committed, Target};
+use crate::pipeline::{self, Encoder, Muxer, Source, Stages};
+use crate::pool::Budget;
+use crate::progress::{Display, Expected};
+use crate::stats::{PipelineStats, Report, Timing};
+use crate::synth::{Synth, SynthSpec};
+
+/// Prefix of the built-in source.
+const SYNTH: &str = "synth:";
+
+/// Runs one job. Status goes to stderr, `--stats` to stdout (to stderr when the video goes to stdout).
+///
+/// # Errors
+/// The first cause of whatever failed; the temporary output is gone then.
+pub fn run(args: &RunArgs, cancel: &Cancel) -> Result<ExitCode> {
+    match execute(args, cancel) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(Ended::Error(error)) => match cancel.signal() {
+            // Opening or draining was cut short by the signal: nothing of value was lost, and the code says why.
+            Some(signal) => {
+                eprintln!("convoy: interrupted: {error}");
+                Ok(signal_code(signal))
+            }
+            None => Err(error),
+        },
+        Err(Ended::Interrupted(signal)) => Ok(signal_code(signal)),
+    }
+}
+
+fn signal_code(signal: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(128 + signal).unwrap_or(1))
+}
+
+enum Ended {
+    Error(Error),
+    Interrupted(i32),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
+    // What can be refused without touching a device or the network comes first.
+    let filters = if args.vf.trim().is_empty() { Vec::new() } else { filter::parse(&args.vf)? };
+    let encode = encode_spec(args);
+    let discards = args.output == "null:";
+    if !discards {
+        media::check_output(&args.output, &encode)?;
+    }
+    let target = Target::prepare(&args.output, &args.input, args.overwrite(), cancel)?;
+
+    let opened = Opened::open(args, cancel)?;
+    let device = open_device(args)?;
+    let budget = Budget::new(args.memory.unwrap_or_else(default_budget));
+    let started = opened.start(args, device.as_ref(), &budget, cancel)?;
+    let plan = filter::plan(&filters, started.shape)?;
+    let options = BuildOptions { lanes: args.lanes, threads: args.threads, variant: args.variant.clone(), budget };
+    let built = device.build(&plan, &options)?;
+    if args.verbose {
+        eprintln!("convoy: input {} ({})", media::redact(&args.input), started.shape);
+        eprintln!("convoy: device {}", device.describe());
+        built.notes.iter().for_each(|note| eprintln!("convoy: {note}"));
+    }
+
+    let (encoder, muxer): (Box<dyn Encoder>, Box<dyn Muxer>) = if target.is_null() {
+        (Box::new(Discard), Box::new(Discard))
+    } else {
+        let (encoder, muxer) = open_output(args, &target, &encode, &started.info, plan.output(), cancel)?;
+        warn(muxer.warnings());
+        (Box::new(encoder), Box::new(muxer))
+    };
+
+    let stats = Arc::new(PipelineStats::default());
+    let expected = Expected { frames: expected_frames(args.frames, started.info.frames), fps: started.info.frame_rate.and_then(Rational::value) };
+    let display = Display::start(args.progress, &stats, expected)?;
+    let stages = Stages { source: started.source, submitter: built.submitter, collector: built.collector, encoder, muxer };
+    let outcome = pipeline::run(stages, &stats, cancel);
+    drop(display);
+    let copied = started.counters.as_ref().map_or(0, |c| c.host_copied_bytes());
+    if let Some(counters) = &started.counters {
+        warn(&counters.warnings());
+    }
+    let timing = outcome?;
+    finish(target, &timing, cancel)?;
+    if let Some(form) = args.stats {
+        let report = Report::new((device.name(), device.describe()), built.notes, timing, &stats, &built.stats, copied);
+        print_stats(form, &report, args.output == "-")?;
+    }
+    match cancel.signal() {
+        Some(signal) => Err(Ended::Interrupted(signal)),
+        None => Ok(()),
+    }
+}
+
+/// Commits the output, or says where the partial one is.
+fn finish(target: Target, timing: &Timing, cancel: &Cancel) -> Result<()> {
+    let discards = target.is_null();
+    let name = target.name().to_owned();
+    match (cancel.signal(), timing.frames) {
+        (Some(_), 0) => {
+            eprintln!("convoy: interrupted before the first frame; nothing was written");
+            Ok(())
+        }
+        (Some(_), frames) => {
+            let place = match target.commit_partial()? {
+                Committed::Partial(path) => format!("; the partial result is {} ({name} is untouched)", path.display()),
+                Committed::Final if discards => String::new(),
+                Committed::Final => format!("; {name} is valid but partial"),
+            };
+            eprintln!("convoy: interrupted after {frames} frames{place}");
+            Ok(())
+        }
+        (None, 0) => Err(Error::failed("nothing to write", "the input holds no decodable frame")),
+        (None, _) => target.commit(),
+    }
+}
+
+fn print_stats(form: StatsForm, report: &Report, to_stderr: bool) -> Result<()> {
+    let text = match form {
+        StatsForm::Text => report.to_string(),
+        StatsForm::Json => serde_json::to_string(report).map_err(|e| Error::failed("cannot write the statistics as JSON", e))?,
+    };
+    if to_stderr {
+        eprintln!("{text}");
+    } else {
+        println!("{text}");
+    }
+    Ok(())
+}
+
+fn warn(warnings: &[String]) {
+    warnings.iter().for_each(|w| eprintln!("convoy: warning: {w}"));
+}
+
+fn encode_spec(args: &RunArgs) -> EncodeSpec {
+    EncodeSpec {
+        codec: args.codec.clone(),
+        crf: args.crf,
+        preset: args.preset.clone(),
+        bitrate: args.bitrate,
+        pix_fmt: args.pix_fmt.clone(),
+        options: args.enc_opt.clone(),
+        threads: args.threads,
+        format: args.format.clone(),
+        mux_options: args.mux_opt.clone(),
+    }
+}
+
+fn open_device(args: &RunArgs) -> Result<Box<dyn Device>> {
+    let (device, notice) = backend::open(args.backend.into(), args.device)?;
+    if let Some(notice) = notice {
+        eprintln!("convoy: {notice}");
+    }
+    Ok(device)
+}
+
+fn open_output(args: &RunArgs, target: &Target, spec: &EncodeSpec, info: &SourceInfo, shape: Shape, cancel: &Cancel) -> Result<(VideoEncoder, FileMuxer)> {
+    media::open_output(&media::OutputTarget { url: target.url(), name: &args.output }, spec, info, shape, cancel)
+}
+
+/// An input whose streams are known and whose decoder is not open yet.
+enum Opened {
+    Media(Box<Input>),
+    Synth(SynthSpec),
+}
+
+/// An input that delivers frames.
+struct Started {
+    source: Box<dyn Source>,
+    info: Arc<SourceInfo>,
+    shape: Shape,
+    counters: Option<Arc<MediaCounters>>,
+}
+
+impl Opened {
+    fn open(args: &RunArgs, cancel: &Cancel) -> Result<Self> {
+        if let Some(spec) = args.input.strip_prefix(SYNTH) {
+            return SynthSpec::parse(spec).map(Self::Synth);
+        }
+        let spec = InputSpec {
+            url: args.input.clone(),
+            format: args.input_format.clone(),
+            options: args.in_opt.clone(),
+            threads: args.threads,
+            frames: args.frames,
+        };
+        Input::open(&spec, cancel).map(|input| Self::Media(Box::new(input)))
+    }
+
+    /// Opens the decoder with the device's host memory; its first frame tells the true shape.
+    fn start(self, args: &RunArgs, device: &dyn Device, budget: &Arc<Budget>, cancel: &Cancel) -> Result<Started> {
+        let mem = device.host_memory();
+        match self {
+            Self::Media(input) => {
+                let source = input.into_source(SourceOptions { mem, budget: Arc::clone(budget), threads: args.threads })?;
+                Ok(Started { info: source.info(), shape: source.shape(), counters: Some(source.counters()), source: Box::new(source) })
+            }
+            Self::Synth(spec) => {
+                let info = Arc::new(SourceInfo::generated("synth", spec.shape, Rational { num: spec.rate.0, den: spec.rate.1 }));
+                let source = Synth::new(spec, args.frames, mem, Arc::clone(budget), cancel.clone())?;
+                Ok(Started { info, shape: spec.shape, counters: None, source: Box::new(source) })
+            }
+        }
+    }
+}
+
+fn expected_frames(limit: Option<u64>, known: Option<u64>) -> Option<u64> {
+    match (limit, known) {
+        (Some(limit), Some(known)) => Some(limit.min(known)),
+        (limit, known) => limit.or(known),
+    }
+}
+
+/// The larger of 2 GiB and a quarter of the machine's memory.
+fn default_budget() -> usize {
+    const FLOOR: usize = 2 << 30;
+    let total = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
+        line.split_whitespace().nth(1)?.parse::<usize>().ok()
+    });
+    total.map_or(FLOOR, |kib| (kib / 4 * 1024).max(FLOOR))
+}
+
+/// `null:`: takes frames and packets, keeps nothing.
+struct Discard;
+
+impl Encoder for Discard {
+    fn encode(&mut self, _frame: Frame, _sink: &mut dyn FnMut(Packet) -> Result<()>) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self, _sink: &mut dyn FnMut(Packet) -> Result<()>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Muxer for Discard {
+    fn write(&mut self, _packet: Packet) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_expected_length_is_the_shorter_of_what_is_known() {
+        assert_eq!(expected_frames(Some(5), Some(9)), Some(5));
+        assert_eq!(expected_frames(None, Some(9)), Some(9));
+        assert_eq!(expected_frames(None, None), None);
+        assert!(default_budget() >= 2 << 30);
+    }
+}
