@@ -107,7 +107,7 @@ fn errors_point_at_the_fault() {
         ("[a][b]gblur", "[b]", "linear"),
         ("gblur[a],unsharp", "[a]", "linear"),
         ("[a]gblur[a]", "[a]", "linear"),
-        ("gblur]", "]", "expected ','"),
+        ("gblur=3]", "]", "expected ','"),
         ("[gblur", "[", "never closed"),
         ("sws_flags=bicubic;gblur", "sws_flags", "not supported"),
         ("gblur\n,unsharp=\n  lx=4", "4", "odd"),

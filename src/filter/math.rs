@@ -154,3 +154,124 @@ fn integer_gcd(weights: &[f64]) -> Option<f64> {
     }
     (divisor > 0).then_some(divisor as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sequence 0…n−1 continued to both sides by hand: whole mirrored or repeated copies laid end to end.
+    fn continued(n: i64, border: Border) -> Vec<Option<i64>> {
+        let forward: Vec<i64> = (0..n).collect();
+        let backward: Vec<i64> = forward.iter().rev().copied().collect();
+        // Copies −4…4 of a period that starts at position 0; a period has n or more samples, so that −2n…3n is covered.
+        let period: Vec<i64> = match border {
+            Border::Clamp | Border::Zero | Border::Wrap => forward.clone(),
+            Border::Reflect => [forward.clone(), backward].concat(),
+            Border::Reflect101 if n == 1 => forward.clone(),
+            Border::Reflect101 => [&forward[..], &backward[1..backward.len() - 1]].concat(),
+        };
+        let all: Vec<i64> = std::iter::repeat_n(period.clone(), 9).flatten().collect();
+        let origin = 4 * period.len() as i64;
+        (-2 * n..3 * n)
+            .map(|i| match border {
+                Border::Zero if i < 0 || i >= n => None,
+                Border::Clamp if i < 0 => Some(0),
+                Border::Clamp if i >= n => Some(n - 1),
+                _ => Some(all[(origin + i) as usize]),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn border_index_walks_the_continued_sequence() {
+        for border in Border::ALL {
+            for n in 1..=9 {
+                let walked: Vec<_> = (-2 * n..3 * n).map(|i| border_index(i, n, border)).collect();
+                assert_eq!(walked, continued(n, border), "{border:?}, n = {n}");
+            }
+        }
+        assert_eq!(border_index(i64::from(i32::MIN), 7, Border::Wrap), Some(i64::from(i32::MIN).rem_euclid(7)));
+    }
+
+    #[test]
+    fn gaussian_weights_sum_to_one_fall_and_mirror() {
+        for sigma in [0.2, 0.5, 1.0, 2.0, 5.0, 20.0, 333.3, 1024.0] {
+            for max in [255.0, 1023.0, 65535.0] {
+                let radius = gaussian_radius(sigma, max);
+                assert!(radius >= (3.0 * sigma).ceil() as usize, "{sigma}");
+                assert!(radius as f64 <= 5.0 * sigma + 2.0, "{sigma}: {radius}");
+                let weights = gaussian_weights(sigma, radius);
+                assert_eq!(weights.len(), 2 * radius + 1);
+                let sum: f64 = weights.iter().map(|w| f64::from(*w)).sum();
+                assert!((sum - 1.0).abs() < f64::from(f32::EPSILON) / 2.0, "{sigma}: {sum}");
+                assert!(weights.iter().eq(weights.iter().rev()));
+                // The centre, which balances the rounding of thousands of taps, is held by the ratio below.
+                assert!(weights[..radius].is_sorted() && weights[0] > 0.0);
+                let ratio = f64::from(weights[radius + 1]) / f64::from(weights[radius]);
+                assert!((ratio / (-0.5 / (sigma * sigma)).exp() - 1.0).abs() < 1e-4, "{sigma}: {ratio}");
+            }
+        }
+    }
+
+    /// What the radius cuts off: even a worst-case pattern of 0 and full scale moves by half a code value at most.
+    #[test]
+    fn the_radius_cuts_off_nothing_that_can_be_seen() {
+        for (sigma, max) in [(0.7, 255.0), (2.0, 255.0), (9.0, 255.0), (2.0, 1023.0), (50.0, 65535.0)] {
+            let far = (12.0 * sigma) as usize + 2;
+            let full = gaussian_weights(sigma, far);
+            let cut = gaussian_weights(sigma, gaussian_radius(sigma, max));
+            let pad = (full.len() - cut.len()) / 2;
+            let difference = |i: usize| f64::from(full[i]) - i.checked_sub(pad).and_then(|j| cut.get(j)).map_or(0.0, |w| f64::from(*w));
+            let worst: f64 = (0..full.len()).map(difference).filter(|d| *d > 0.0).sum::<f64>() * max;
+            assert!(2.0 * worst <= 0.51, "sigma {sigma}, max {max}: {worst}");
+        }
+    }
+
+    #[test]
+    fn binomials_are_pascals_rows() {
+        let mut row = vec![1u64];
+        for size in 1..=30 {
+            assert_eq!(binomial_weights(size).unwrap(), row);
+            assert_eq!(row.iter().sum::<u64>(), 1 << (size - 1));
+            row = std::iter::once(1).chain(row.windows(2).map(|w| w[0] + w[1])).chain([1]).collect();
+        }
+        assert_eq!(binomial_weights(0), None);
+        assert_eq!(binomial_weights(500), None);
+    }
+
+    fn outer(col: &[f64], row: &[f64]) -> Vec<f64> {
+        col.iter().flat_map(|c| row.iter().map(move |r| c * r)).collect()
+    }
+
+    #[test]
+    fn integer_matrices_factor_into_integers() {
+        let row = [1.0, 4.0, 6.0, 4.0, 1.0];
+        let factors = factor_rank_1(&outer(&[-3.0, 0.0, 6.0, 9.0], &row), 5).unwrap();
+        assert_eq!(outer(&factors.col, &factors.row), outer(&[-3.0, 0.0, 6.0, 9.0], &row));
+        assert!(factors.row.iter().chain(&factors.col).all(|w| w.fract() == 0.0), "{factors:?}");
+        let scaled = factor_rank_1(&outer(&row, &[2.0, 0.0, -4.0]), 3).unwrap();
+        assert_eq!(outer(&scaled.col, &scaled.row), outer(&row, &[2.0, 0.0, -4.0]));
+    }
+
+    #[test]
+    fn only_rank_1_factors() {
+        let col: Vec<f64> = (0..7).map(|i| (f64::from(i) - 3.1).sin()).collect();
+        let row: Vec<f64> = (0..9).map(|i| (f64::from(i) * 0.7).cos() * 1e-3).collect();
+        let matrix = outer(&col, &row);
+        let factors = factor_rank_1(&matrix, 9).unwrap();
+        for (a, b) in outer(&factors.col, &factors.row).iter().zip(&matrix) {
+            assert!((a - b).abs() < 1e-15, "{a} {b}");
+        }
+        let peak = matrix.iter().fold(0.0f64, |m, w| m.max(w.abs()));
+        let mut nearly = matrix.clone();
+        nearly[20] += 1e-8 * peak;
+        assert!(factor_rank_1(&nearly, 9).is_some());
+        nearly[20] += 1e-4 * peak;
+        assert!(factor_rank_1(&nearly, 9).is_none());
+        assert!(factor_rank_1(&[0.0, -1.0, 0.0, -1.0, 5.0, -1.0, 0.0, -1.0, 0.0], 3).is_none());
+        assert!(factor_rank_1(&[0.0; 9], 3).is_none());
+        assert!(factor_rank_1(&[1.0; 7], 3).is_none());
+        assert!(factor_rank_1(&[], 3).is_none());
+        assert!(factor_rank_1(&[f64::INFINITY, 1.0], 2).is_none());
+    }
+}
