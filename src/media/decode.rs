@@ -1,0 +1,597 @@
+//! The decoder as a [`Source`]: frames in presentation order, copied packets in file order between them.
+
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use ffmpeg_next::ffi;
+
+use super::convert::{Converter, Picture};
+use super::info::{SourceInfo, StreamKind};
+use super::input::{Demuxer, InputSpec, is_interrupt, read_error};
+use super::io::pause;
+use super::owned::AvFrame;
+use super::slab::{SlabAllocator, slab_of};
+use super::{Packet, Rational, av_failed, format, log, rescale, timestamp};
+use crate::cancel::Cancel;
+use crate::error::{Error, Result};
+use crate::frame::{Frame, FrameLayout, FrameMem, FrameTime, Guard, MAX_PLANES, PlaneLayout, Shape};
+use crate::pipeline::{Item, Source};
+use crate::pool::{Budget, HostMem, Pool};
+
+/// Consecutive decoder errors without a frame or packet in between, after which the decoder counts as stuck.
+const STUCK: u32 = 10_000;
+
+/// Where frames are decoded to, and with how many threads.
+#[derive(Clone)]
+pub struct SourceOptions {
+    /// Host memory of the device that will filter.
+    pub mem: Arc<dyn HostMem>,
+    /// What all pools of the run may take together.
+    pub budget: Arc<Budget>,
+    /// Decoder threads; None lets FFmpeg choose.
+    pub threads: Option<usize>,
+}
+
+/// Counted while media flows; shared with whoever reports.
+#[derive(Debug, Default)]
+pub struct MediaCounters {
+    /// Bytes that the host copied to bring frames into shape; 0 for planar codecs.
+    pub host_copied_bytes: AtomicU64,
+    /// Packets or frames that were damaged and skipped.
+    pub corrupt_packets: AtomicU64,
+    warnings: Mutex<Vec<String>>,
+}
+
+impl MediaCounters {
+    /// What the user should know, each once, in order.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn warn(&self, text: String) {
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
+
+    pub(super) fn copied(&self, bytes: usize) {
+        self.host_copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+struct Decoder {
+    context: *mut ffi::AVCodecContext,
+    // Freed after the context: its threads call it until they are joined.
+    allocator: Box<SlabAllocator>,
+}
+
+// SAFETY: a codec context is used by one thread at a time; the allocator is Sync.
+unsafe impl Send for Decoder {}
+
+impl Drop for Decoder {
+    fn drop(&mut self) {
+        // SAFETY: owned; joins the codec's threads.
+        unsafe { ffi::avcodec_free_context(&mut self.context) }
+    }
+}
+
+/// What the demuxer and decoder give, before it is an item.
+enum Pulled {
+    Frame(AvFrame),
+    Packet(Packet),
+    End,
+}
+
+/// Demuxer and decoder of one input.
+pub struct DecodeSource {
+    decoder: Decoder,
+    demuxer: Demuxer,
+    info: Arc<SourceInfo>,
+    cancel: Cancel,
+    counters: Arc<MediaCounters>,
+    converter: Converter,
+    converted: Option<(FrameLayout, Pool)>,
+    options: SourceOptions,
+    shape: Shape,
+    first: Option<AvFrame>,
+    received: AvFrame,
+    /// Copied packets that wait for their place between frames.
+    held: VecDeque<Packet>,
+    limit: Option<u64>,
+    seq: u64,
+    /// End of the last frame given out, in the stream's time base.
+    position: Option<i64>,
+    /// Streams that the limit's tail has read past.
+    passed: Vec<bool>,
+    draining: bool,
+    ended: bool,
+    errors_in_a_row: u32,
+}
+
+impl DecodeSource {
+    pub(super) fn new(
+        demuxer: Demuxer,
+        mut info: SourceInfo,
+        spec: &InputSpec,
+        cancel: Cancel,
+        warnings: Vec<String>,
+        options: SourceOptions,
+    ) -> Result<Self> {
+        let counters = Arc::new(MediaCounters::default());
+        warnings.into_iter().for_each(|w| counters.warn(w));
+        let decoder = open_decoder(&demuxer, &info, &options, spec.threads)?;
+        let passed = vec![false; info.streams.len()];
+        let placeholder = Shape { format: crate::frame::PixelFormat::gray(8), width: 1, height: 1 };
+        let mark = log::Mark::now();
+        let operation = format!("cannot decode input '{}'", info.name);
+        info.live |= info.duration.is_none() && info.container.contains("rtsp");
+        let mut source = Self {
+            decoder,
+            demuxer,
+            info: Arc::new(info),
+            cancel,
+            counters,
+            converter: Converter::new(),
+            converted: None,
+            options,
+            shape: placeholder,
+            first: None,
+            received: AvFrame::alloc()?,
+            held: VecDeque::new(),
+            limit: spec.frames,
+            seq: 0,
+            position: None,
+            passed,
+            draining: false,
+            ended: false,
+            errors_in_a_row: 0,
+        };
+        let first = loop {
+            match source.pull()? {
+                Pulled::Packet(packet) => source.held.push_back(packet),
+                Pulled::Frame(frame) => break frame,
+                Pulled::End if source.cancel.requested() => return Err(Error::failed(operation, "interrupted before the first frame")),
+                Pulled::End => {
+                    let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
+                    return Err(Error::failed(operation, format!("it holds no {} frame that can be decoded{lines}", source.info.codec)));
+                }
+            }
+        };
+        source.adopt(&first)?;
+        source.first = Some(first);
+        Ok(source)
+    }
+
+    /// Shape of every frame that comes: the first one's.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// What is known about the input, refined by the first frame.
+    pub fn info(&self) -> Arc<SourceInfo> {
+        Arc::clone(&self.info)
+    }
+
+    /// Counters and warnings, filled while items flow.
+    pub fn counters(&self) -> Arc<MediaCounters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Takes shape, colour and aspect from the first frame.
+    fn adopt(&mut self, first: &AvFrame) -> Result<()> {
+        let frame = first.get();
+        let name = self.info.name.clone();
+        let operation = || format!("cannot filter input '{name}'");
+        let pixel_format = format::av_from_raw(frame.format).ok_or_else(|| Error::failed(operation(), "its pixel format is unknown"))?;
+        let native = format::native(pixel_format)
+            .or_else(|| format::nearest_native(pixel_format).map(|(_, native)| native))
+            .ok_or_else(|| Error::failed(operation(), format!("pixel format {} cannot be converted", format::name(pixel_format))))?;
+        let side = |s: i32| usize::try_from(s).unwrap_or(0);
+        self.shape = Shape { format: native, width: side(frame.width), height: side(frame.height) };
+        FrameLayout::packed(self.shape)?;
+        let info = Arc::get_mut(&mut self.info).ok_or_else(|| Error::failed(operation(), "internal error: the info is shared already"))?;
+        (info.width, info.height, info.shape) = (self.shape.width, self.shape.height, Some(self.shape));
+        info.pixel_format = format::name(pixel_format);
+        info.interlaced |= frame.interlaced_frame != 0;
+        if info.sample_aspect.positive().is_none() {
+            info.sample_aspect = frame.sample_aspect_ratio.into();
+        }
+        let colour = &mut info.colour;
+        if frame.color_range != ffi::AVColorRange::AVCOL_RANGE_UNSPECIFIED {
+            colour.range = frame.color_range;
+        } else if format::implies_full_range(pixel_format) {
+            colour.range = ffi::AVColorRange::AVCOL_RANGE_JPEG;
+        }
+        if frame.color_primaries != ffi::AVColorPrimaries::AVCOL_PRI_UNSPECIFIED {
+            colour.primaries = frame.color_primaries;
+        }
+        if frame.color_trc != ffi::AVColorTransferCharacteristic::AVCOL_TRC_UNSPECIFIED {
+            colour.transfer = frame.color_trc;
+        }
+        if frame.colorspace != ffi::AVColorSpace::AVCOL_SPC_UNSPECIFIED {
+            colour.matrix = frame.colorspace;
+        }
+        if frame.chroma_location != ffi::AVChromaLocation::AVCHROMA_LOC_UNSPECIFIED {
+            colour.chroma_location = frame.chroma_location;
+        }
+        Ok(())
+    }
+
+    /// The next decoded frame or copied packet.
+    fn pull(&mut self) -> Result<Pulled> {
+        loop {
+            if let Some(frame) = self.receive()? {
+                return Ok(Pulled::Frame(frame));
+            }
+            if self.ended {
+                return Ok(Pulled::End);
+            }
+            if self.draining {
+                continue;
+            }
+            if self.cancel.requested() {
+                self.drain()?;
+                continue;
+            }
+            match self.read()? {
+                Some(packet) if packet.stream() == self.info.video => self.send(&packet)?,
+                Some(packet) => return Ok(Pulled::Packet(packet)),
+                None => self.drain()?,
+            }
+        }
+    }
+
+    /// A finished frame, if the decoder has one.
+    fn receive(&mut self) -> Result<Option<AvFrame>> {
+        // SAFETY: an open decoder and a valid frame, which the call unreferences first.
+        let code = unsafe { ffi::avcodec_receive_frame(self.decoder.context, self.received.as_ptr()) };
+        match code {
+            0 => {
+                self.errors_in_a_row = 0;
+                let frame = self.received.take()?;
+                if frame.get().flags & ffi::AV_FRAME_FLAG_CORRUPT != 0 {
+                    self.counters.corrupt_packets.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(Some(frame))
+            }
+            ffi::AVERROR_EOF => {
+                self.ended = true;
+                Ok(None)
+            }
+            _ if code == ffi::AVERROR(libc::EAGAIN) => Ok(None),
+            _ => self.damage(code).map(|()| None),
+        }
+    }
+
+    fn send(&mut self, packet: &Packet) -> Result<()> {
+        // SAFETY: an open decoder and a valid packet, which the decoder references on its own.
+        let code = unsafe { ffi::avcodec_send_packet(self.decoder.context, packet.raw) };
+        if code == ffi::AVERROR(libc::EAGAIN) {
+            // `pull` received until the decoder wanted input; a decoder that says both breaks its contract.
+            return self.damage(code);
+        }
+        if code < 0 && code != ffi::AVERROR_EOF { self.damage(code) } else { Ok(()) }
+    }
+
+    /// Counts damage that can be skipped; returns errors that cannot.
+    fn damage(&mut self, code: i32) -> Result<()> {
+        if let Some(error) = self.decoder.allocator.take_error() {
+            return Err(error);
+        }
+        self.errors_in_a_row += 1;
+        self.counters.corrupt_packets.fetch_add(1, Ordering::Relaxed);
+        if code == ffi::AVERROR(libc::ENOMEM) || self.errors_in_a_row > STUCK {
+            return Err(av_failed(format!("cannot decode input '{}'", self.info.name), code, log::Mark::now()));
+        }
+        Ok(())
+    }
+
+    /// The next packet of any stream; None at the end, and when cancelled.
+    fn read(&mut self) -> Result<Option<Packet>> {
+        let packet = Packet::alloc()?;
+        let mark = log::Mark::now();
+        loop {
+            // SAFETY: an open demuxer and a blank packet.
+            let code = unsafe { ffi::av_read_frame(self.demuxer.as_ptr(), packet.raw) };
+            if code >= 0 {
+                // SAFETY: the packet was just filled.
+                if unsafe { (*packet.raw).flags } & ffi::AV_PKT_FLAG_CORRUPT != 0 {
+                    self.counters.corrupt_packets.fetch_add(1, Ordering::Relaxed);
+                }
+                return Ok(Some(packet));
+            }
+            if self.cancel.requested() || is_interrupt(code) {
+                return Ok(None);
+            }
+            match code {
+                ffi::AVERROR_EOF => {
+                    // SAFETY: the IO context, if there is one, lives as long as the demuxer.
+                    let error = unsafe { (*self.demuxer.as_ptr()).pb.as_ref() }.map_or(0, |pb| pb.error);
+                    if error < 0 && error != ffi::AVERROR_EOF {
+                        self.counters.warn(format!("input '{}' ended early: {}", self.info.name, super::describe(error)));
+                    }
+                    return Ok(None);
+                }
+                ffi::AVERROR_INVALIDDATA => {
+                    let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
+                    self.counters.warn(format!("input '{}' is damaged or cut off; what came before is used{lines}", self.info.name));
+                    return Ok(None);
+                }
+                _ if code == ffi::AVERROR(libc::EAGAIN) => pause(2),
+                _ => return Err(read_error(&self.info.name, code, mark)),
+            }
+        }
+    }
+
+    /// Tells the decoder that no more comes.
+    fn drain(&mut self) -> Result<()> {
+        if !self.draining {
+            self.draining = true;
+            // SAFETY: a null packet starts the flush.
+            let code = unsafe { ffi::avcodec_send_packet(self.decoder.context, std::ptr::null()) };
+            if code < 0 && code != ffi::AVERROR_EOF {
+                self.ended = true;
+                return self.damage(code);
+            }
+        }
+        Ok(())
+    }
+
+    /// A held packet whose turn it is. With a frame limit, packets wait until the frames have reached their time.
+    fn release(&mut self) -> Option<Packet> {
+        let due = match (self.limit, self.held.front()) {
+            (None, _) => true,
+            (Some(_), Some(packet)) => !self.beyond(packet),
+            (Some(_), None) => false,
+        };
+        if due { self.held.pop_front() } else { None }
+    }
+
+    /// Whether a packet starts after the frames given out so far.
+    fn beyond(&self, packet: &Packet) -> bool {
+        let Some(time) = packet.dts().or(packet.pts()) else { return false };
+        let Some(position) = self.position else { return true };
+        let base = self.info.streams.get(packet.stream()).map_or(self.info.time_base, |s| s.time_base);
+        compare(time, base, position, self.info.time_base).is_ge()
+    }
+
+    /// After the last wanted frame: the copied packets that belong to its time, then the end.
+    fn tail(&mut self) -> Result<Item> {
+        while let Some(packet) = self.held.pop_front() {
+            if !self.beyond(&packet) {
+                return Ok(Item::Packet(packet));
+            }
+            self.pass(&packet);
+        }
+        while !self.ended && !self.cancel.requested() && !self.all_passed() {
+            let Some(packet) = self.read()? else { break };
+            if packet.stream() == self.info.video {
+                let second = self.info.time_base.inverse().value().map_or(0, |ticks| ticks as i64);
+                if packet.dts().zip(self.position).is_some_and(|(dts, end)| dts > end.saturating_add(second)) {
+                    break;
+                }
+            } else if self.beyond(&packet) {
+                self.pass(&packet);
+            } else {
+                return Ok(Item::Packet(packet));
+            }
+        }
+        self.ended = true;
+        Ok(Item::End)
+    }
+
+    fn pass(&mut self, packet: &Packet) {
+        if let Some(passed) = self.passed.get_mut(packet.stream()) {
+            *passed = true;
+        }
+    }
+
+    fn all_passed(&self) -> bool {
+        // Only sound comes regularly enough to wait for.
+        self.info.streams.iter().zip(&self.passed).all(|(s, &passed)| passed || s.kind != StreamKind::Audio)
+    }
+
+    fn time_of(&self, frame: &AvFrame) -> FrameTime {
+        let raw = frame.get();
+        // SAFETY: a view of a live frame that is never dropped by the view.
+        let view = ManuallyDrop::new(unsafe { ffmpeg_next::Frame::wrap(frame.as_ptr()) });
+        let mut duration = view.packet().duration.max(0);
+        if duration == 0
+            && let Some(rate) = self.info.frame_rate
+        {
+            duration = rescale(1, rate.inverse(), self.info.time_base).max(1);
+        }
+        let pts = timestamp(raw.best_effort_timestamp).or(timestamp(raw.pts)).or(self.position).unwrap_or(0);
+        FrameTime { pts: Some(pts), duration }
+    }
+
+    fn frame(&mut self, frame: AvFrame) -> Result<Frame> {
+        let time = self.time_of(&frame);
+        self.position = time.pts.map(|pts| pts.saturating_add(time.duration.max(1)));
+        let (layout, mem) = match self.in_place(&frame) {
+            Some((layout, mem)) => {
+                let object = NonNull::new(frame.into_raw().cast()).ok_or_else(|| Error::failed("cannot decode", "out of memory"))?;
+                // SAFETY: the object is an AVFrame that nobody else owns; freeing it is sound from any thread.
+                let guard = unsafe { Guard::new(object, release_frame) };
+                let mem = match mem {
+                    Place::Slab { base, bytes } => FrameMem::Shared { base, bytes, pinned: self.options.mem.pinned(), guard },
+                    Place::Foreign(planes) => FrameMem::Foreign { planes, guard },
+                };
+                (layout, mem)
+            }
+            None => self.convert(&frame)?,
+        };
+        let seq = self.seq;
+        self.seq += 1;
+        Ok(Frame { layout, time, seq, born: Instant::now(), mem })
+    }
+
+    /// The frame's planes where they lie; None when they must be converted or copied.
+    fn in_place(&self, frame: &AvFrame) -> Option<(FrameLayout, Place)> {
+        let raw = frame.get();
+        let native = format::av_from_raw(raw.format).and_then(format::native)?;
+        let shape = Shape { format: native, width: usize::try_from(raw.width).ok()?, height: usize::try_from(raw.height).ok()? };
+        if shape != self.shape {
+            return None;
+        }
+        let sample = native.sample();
+        let slab = slab_of(raw);
+        let mut layout =
+            FrameLayout { shape, planes: [PlaneLayout::default(); MAX_PLANES], slab_bytes: slab.map_or(0, |(_, bytes)| bytes) };
+        let mut pointers = [std::ptr::null(); MAX_PLANES];
+        let mut inside = slab.is_some();
+        for index in 0..native.plane_count() {
+            let (width, height) = shape.plane_size(index);
+            let data = *raw.data.get(index)?;
+            let pitch = usize::try_from(*raw.linesize.get(index)?).ok()?;
+            let mut plane = PlaneLayout { offset: 0, pitch, width, height, components: native.components(index) };
+            let aligned = data.addr().is_multiple_of(sample.bytes()) && pitch.is_multiple_of(sample.bytes());
+            if data.is_null() || !aligned || (height > 1 && pitch < plane.row_bytes(sample)) {
+                return None;
+            }
+            *pointers.get_mut(index)? = data.cast_const();
+            if let Some((base, bytes)) = slab {
+                plane.offset = data.addr().wrapping_sub(base.addr().get());
+                inside &= plane.offset <= bytes && plane.end(sample) <= bytes;
+            }
+            *layout.planes.get_mut(index)? = plane;
+        }
+        match slab {
+            Some((base, bytes)) if inside => Some((layout, Place::Slab { base, bytes })),
+            _ => {
+                layout.planes.iter_mut().for_each(|p| p.offset = 0);
+                Some((layout, Place::Foreign(pointers)))
+            }
+        }
+    }
+
+    /// Brings a frame into the run's shape in a slab of its own.
+    fn convert(&mut self, frame: &AvFrame) -> Result<(FrameLayout, FrameMem)> {
+        let raw = frame.get();
+        let operation = || format!("cannot convert a frame of input '{}'", self.info.name);
+        let from = format::av_from_raw(raw.format).ok_or_else(|| Error::failed(operation(), "its pixel format is unknown"))?;
+        let to = format::av(self.shape.format).ok_or_else(|| Error::failed(operation(), "FFmpeg has no such format"))?;
+        let side = |s: usize| i32::try_from(s).unwrap_or(0);
+        let (width, height) = (side(self.shape.width), side(self.shape.height));
+        if (raw.width, raw.height) != (width, height) || (self.seq > 0 && format::native(from).is_some_and(|f| f != self.shape.format)) {
+            self.counters.warn(format!(
+                "the picture changes to {}x{} {} in mid-stream; it is converted to the first frame's {}",
+                raw.width,
+                raw.height,
+                format::name(from),
+                self.shape
+            ));
+        }
+        let (layout, pool) = match &self.converted {
+            Some(both) => both,
+            None => {
+                let layout = FrameLayout::packed(self.shape)?;
+                let pool = Pool::new(Arc::clone(&self.options.mem), layout.slab_bytes, Arc::clone(&self.options.budget));
+                self.converted.insert((layout, pool))
+            }
+        };
+        let layout = *layout;
+        let lease = pool.lease()?;
+        let mut planes = [std::ptr::null_mut(); MAX_PLANES];
+        let mut pitches = [0; MAX_PLANES];
+        for (index, plane) in layout.planes().iter().enumerate() {
+            planes[index] = lease.as_ptr().wrapping_add(plane.offset);
+            pitches[index] = side(plane.pitch);
+        }
+        let colour = self.info.colour;
+        let full_range = raw.color_range == ffi::AVColorRange::AVCOL_RANGE_JPEG || format::implies_full_range(from);
+        let source = Picture { format: from, width: raw.width, height: raw.height, matrix: raw.colorspace, full_range };
+        // A frame without tags is taken as what the first frame was.
+        let tagged = raw.color_range != ffi::AVColorRange::AVCOL_RANGE_UNSPECIFIED;
+        let full_range = if tagged || format::implies_full_range(from) { colour.full_range() } else { full_range };
+        let target = Picture { format: to, width, height, matrix: raw.colorspace, full_range };
+        // SAFETY: the source planes are the decoded frame's; the target planes lie in the lease, laid out for the shape.
+        unsafe { self.converter.run((source, (&raw.data[..4], &raw.linesize[..4])), (target, (&planes, &pitches))) }?;
+        self.counters.copied(self.shape.payload_bytes());
+        Ok((layout, FrameMem::Slab(lease)))
+    }
+}
+
+enum Place {
+    Slab { base: NonNull<u8>, bytes: usize },
+    Foreign([*const u8; MAX_PLANES]),
+}
+
+impl Source for DecodeSource {
+    fn next(&mut self) -> Result<Item> {
+        loop {
+            if let Some(packet) = self.release() {
+                return Ok(Item::Packet(packet));
+            }
+            if self.limit.is_some_and(|limit| self.seq >= limit) {
+                return self.tail();
+            }
+            let pulled = match self.first.take() {
+                Some(frame) => Pulled::Frame(frame),
+                None => self.pull()?,
+            };
+            match pulled {
+                Pulled::Frame(frame) => return self.frame(frame).map(Item::Frame),
+                Pulled::Packet(packet) if self.limit.is_some() => self.held.push_back(packet),
+                Pulled::Packet(packet) => return Ok(Item::Packet(packet)),
+                Pulled::End => return Ok(self.held.pop_front().map_or(Item::End, Item::Packet)),
+            }
+        }
+    }
+}
+
+/// Frees the AVFrame behind a guard.
+///
+/// # Safety
+/// `object` is an AVFrame that the caller owns.
+pub(super) unsafe fn release_frame(object: NonNull<std::ffi::c_void>) {
+    // SAFETY: the caller's promise; taken back once.
+    drop(unsafe { AvFrame::from_raw(object.as_ptr().cast()) });
+}
+
+fn compare(a: i64, a_base: Rational, b: i64, b_base: Rational) -> std::cmp::Ordering {
+    // SAFETY: pure arithmetic; time bases of streams are positive.
+    unsafe { ffi::av_compare_ts(a, a_base.av(), b, b_base.av()) }.cmp(&0)
+}
+
+fn open_decoder(demuxer: &Demuxer, info: &SourceInfo, options: &SourceOptions, threads: Option<usize>) -> Result<Decoder> {
+    let operation = format!("cannot decode input '{}'", info.name);
+    let stream = info.video_stream().ok_or_else(|| Error::failed(&operation, "it has no video stream"))?;
+    let mark = log::Mark::now();
+    // SAFETY: the parameters belong to the info; the context is fresh and owned at once; the allocator is boxed beside it
+    // and dropped after it.
+    unsafe {
+        let codec = ffi::avcodec_find_decoder(stream.params.get().codec_id);
+        if codec.is_null() {
+            return Err(Error::failed(operation, format!("this FFmpeg has no decoder for {}", info.codec))
+                .hint("convoy doctor lists the codecs found"));
+        }
+        let context = ffi::avcodec_alloc_context3(codec);
+        if context.is_null() {
+            return Err(Error::failed(operation, "out of memory"));
+        }
+        let allocator = SlabAllocator::new(Arc::clone(&options.mem), Arc::clone(&options.budget));
+        let decoder = Decoder { context, allocator };
+        let code = ffi::avcodec_parameters_to_context(context, stream.params.get());
+        if code < 0 {
+            return Err(av_failed(operation, code, mark));
+        }
+        decoder.allocator.attach(context);
+        let c = &mut *context;
+        c.pkt_timebase = stream.time_base.av();
+        c.framerate = ffi::av_guess_frame_rate(demuxer.as_ptr(), *(*demuxer.as_ptr()).streams.add(info.video), std::ptr::null_mut());
+        // Or FFmpeg rounds a crop's left edge to its SIMD alignment.
+        c.flags |= ffi::AV_CODEC_FLAG_UNALIGNED as libc::c_int;
+        c.thread_count = options.threads.or(threads).map_or(0, |n| i32::try_from(n).unwrap_or(0));
+        let code = ffi::avcodec_open2(context, codec, std::ptr::null_mut());
+        if code < 0 {
+            return Err(av_failed(operation, code, mark));
+        }
+        Ok(decoder)
+    }
+}

@@ -1,0 +1,277 @@
+//! What the input says about itself, copied out of the demuxer so that the output can be built on another thread.
+
+use std::time::Duration;
+
+use ffmpeg_next::ffi;
+
+use super::owned::{self, Dict, Params};
+use super::{Rational, format, redact, timestamp};
+use crate::error::Result;
+use crate::frame::Shape;
+
+/// What a stream carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamKind {
+    /// Pictures (the filtered stream, further video, cover art).
+    Video,
+    /// Sound.
+    Audio,
+    /// Text or bitmap subtitles.
+    Subtitle,
+    /// A file inside the container (fonts).
+    Attachment,
+    /// Anything else (timecode, telemetry).
+    Data,
+}
+
+impl StreamKind {
+    /// The word for messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Video => "video",
+            Self::Audio => "audio",
+            Self::Subtitle => "subtitle",
+            Self::Attachment => "attachment",
+            Self::Data => "data",
+        }
+    }
+}
+
+/// One stream of the input.
+pub struct StreamInfo {
+    /// Its index in the input.
+    pub index: usize,
+    /// What it carries.
+    pub kind: StreamKind,
+    /// FFmpeg's codec name.
+    pub codec: String,
+    /// Unit of its time stamps, in seconds.
+    pub time_base: Rational,
+    pub(super) params: Params,
+    pub(super) metadata: Dict,
+    pub(super) disposition: i32,
+    pub(super) sample_aspect: ffi::AVRational,
+    pub(super) average_rate: ffi::AVRational,
+    pub(super) real_rate: ffi::AVRational,
+    pub(super) side_data: Vec<(ffi::AVPacketSideDataType, Vec<u8>)>,
+}
+
+impl StreamInfo {
+    /// "audio stream #1 (aac)", for messages.
+    pub fn label(&self) -> String {
+        format!("{} stream #{} ({})", self.kind.name(), self.index, self.codec)
+    }
+
+}
+
+/// Colour tags as the stream carries them (FFmpeg's code points); kept, never interpreted, except the range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Colour {
+    pub(super) range: ffi::AVColorRange,
+    pub(super) primaries: ffi::AVColorPrimaries,
+    pub(super) transfer: ffi::AVColorTransferCharacteristic,
+    pub(super) matrix: ffi::AVColorSpace,
+    pub(super) chroma_location: ffi::AVChromaLocation,
+}
+
+impl Colour {
+    /// Whether samples use their full range (0…255) rather than the video range (16…235).
+    pub fn full_range(&self) -> bool {
+        self.range == ffi::AVColorRange::AVCOL_RANGE_JPEG
+    }
+}
+
+pub(super) struct Chapter {
+    pub id: i64,
+    pub time_base: ffi::AVRational,
+    pub start: i64,
+    pub end: i64,
+    pub metadata: Dict,
+}
+
+/// What is known about the input after probing; refined by the first decoded frame.
+pub struct SourceInfo {
+    /// The input's name without credentials.
+    pub name: String,
+    /// Demuxer name ("mov,mp4,m4a,3gp,3g2,mj2").
+    pub container: String,
+    /// Codec of the filtered stream.
+    pub codec: String,
+    /// Name of the coded pixel format.
+    pub pixel_format: String,
+    /// Visible width in samples.
+    pub width: usize,
+    /// Visible height in samples.
+    pub height: usize,
+    /// Format and size of the frames, as far as the headers tell; the first frame decides.
+    pub shape: Option<Shape>,
+    /// Unit of the frames' time stamps, in seconds.
+    pub time_base: Rational,
+    /// Frames per second: FFmpeg's best guess for this stream.
+    pub frame_rate: Option<Rational>,
+    /// Average frames per second over the stream.
+    pub average_rate: Option<Rational>,
+    /// Duration, if the container tells.
+    pub duration: Option<Duration>,
+    /// Number of frames: counted by the container, else estimated from duration and rate.
+    pub frames: Option<u64>,
+    /// Sample aspect ratio; 0/1 if unknown.
+    pub sample_aspect: Rational,
+    /// Colour tags.
+    pub colour: Colour,
+    /// Clockwise rotation for display, in degrees.
+    pub rotation: i32,
+    /// Whether pictures are interlaced, as tagged.
+    pub interlaced: bool,
+    /// Whether this is a live source (camera, network stream): no known end.
+    pub live: bool,
+    /// Index of the filtered stream in `streams`.
+    pub video: usize,
+    /// Every stream.
+    pub streams: Vec<StreamInfo>,
+    pub(super) field_order: ffi::AVFieldOrder,
+    pub(super) bits_per_raw_sample: i32,
+    pub(super) metadata: Dict,
+    pub(super) chapters: Vec<Chapter>,
+}
+
+impl SourceInfo {
+    /// The filtered stream.
+    pub fn video_stream(&self) -> Option<&StreamInfo> {
+        self.streams.get(self.video)
+    }
+
+    /// Reads everything out of an opened, probed demuxer.
+    ///
+    /// # Safety
+    /// `context` is valid, and `video` is the index of one of its streams.
+    pub(super) unsafe fn read(context: *mut ffi::AVFormatContext, video: usize, url: &str, live: bool) -> Result<Self> {
+        // SAFETY: the caller's promise; streams and chapters are arrays of the stated lengths, read only.
+        unsafe {
+            let c = &*context;
+            let count = c.nb_streams as usize;
+            let mut streams = Vec::with_capacity(count);
+            for index in 0..count {
+                streams.push(read_stream(&**c.streams.add(index), index)?);
+            }
+            let mut chapters = Vec::new();
+            for index in 0..c.nb_chapters as usize {
+                let chapter = &**c.chapters.add(index);
+                let metadata = Dict::copy_of(chapter.metadata);
+                chapters.push(Chapter {
+                    id: chapter.id as i64,
+                    time_base: chapter.time_base,
+                    start: chapter.start,
+                    end: chapter.end,
+                    metadata,
+                });
+            }
+            let stream = *c.streams.add(video);
+            let params = &*(*stream).codecpar;
+            let rate = Rational::from(ffi::av_guess_frame_rate(context, stream, std::ptr::null_mut())).positive();
+            let average_rate = Rational::from((*stream).avg_frame_rate).positive();
+            let time_base = Rational::from((*stream).time_base);
+            let seconds = timestamp((*stream).duration)
+                .filter(|&d| d > 0)
+                .and_then(|d| Some(d as f64 * time_base.value()?))
+                .or_else(|| timestamp(c.duration).filter(|&d| d > 0).map(|d| d as f64 / f64::from(ffi::AV_TIME_BASE)))
+                .filter(|_| !live);
+            let frames = u64::try_from((*stream).nb_frames).ok().filter(|&n| n > 0).or_else(|| {
+                let rate = average_rate.or(rate)?.value()?;
+                Some((seconds? * rate).round() as u64).filter(|&n| n > 0)
+            });
+            let pixel_format = format::av_from_raw(params.format);
+            let (width, height) = (usize::try_from(params.width).unwrap_or(0), usize::try_from(params.height).unwrap_or(0));
+            let native = pixel_format.and_then(|f| format::native(f).or_else(|| format::nearest_native(f).map(|(_, n)| n)));
+            let mut colour = Colour {
+                range: params.color_range,
+                primaries: params.color_primaries,
+                transfer: params.color_trc,
+                matrix: params.color_space,
+                chroma_location: params.chroma_location,
+            };
+            if pixel_format.is_some_and(format::implies_full_range) {
+                colour.range = ffi::AVColorRange::AVCOL_RANGE_JPEG;
+            }
+            Ok(Self {
+                name: redact(url),
+                container: owned::text((*c.iformat).name).unwrap_or_default(),
+                codec: codec_name(params.codec_id),
+                pixel_format: pixel_format.map_or_else(|| "unknown".to_owned(), format::name),
+                width,
+                height,
+                shape: native.filter(|_| width > 0 && height > 0).map(|format| Shape { format, width, height }),
+                time_base,
+                frame_rate: rate,
+                average_rate,
+                duration: seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()),
+                frames: frames.filter(|_| !live),
+                sample_aspect: ffi::av_guess_sample_aspect_ratio(context, stream, std::ptr::null_mut()).into(),
+                colour,
+                rotation: rotation(streams.get(video)),
+                interlaced: !matches!(params.field_order, ffi::AVFieldOrder::AV_FIELD_UNKNOWN | ffi::AVFieldOrder::AV_FIELD_PROGRESSIVE),
+                live,
+                video,
+                streams,
+                field_order: params.field_order,
+                bits_per_raw_sample: params.bits_per_raw_sample,
+                metadata: Dict::copy_of(c.metadata),
+                chapters,
+            })
+        }
+    }
+}
+
+/// FFmpeg's name of a codec.
+pub(super) fn codec_name(id: ffi::AVCodecID) -> String {
+    // SAFETY: always returns a static string.
+    unsafe { owned::text(ffi::avcodec_get_name(id)) }.unwrap_or_default()
+}
+
+/// # Safety
+/// `stream` belongs to a valid demuxer context.
+unsafe fn read_stream(stream: &ffi::AVStream, index: usize) -> Result<StreamInfo> {
+    // SAFETY: codecpar is always set; side data is an array of the stated length, each entry of its stated size.
+    unsafe {
+        let params = &*stream.codecpar;
+        let mut side_data = Vec::new();
+        for entry in 0..usize::try_from(stream.nb_side_data).unwrap_or(0) {
+            let entry = &*stream.side_data.add(entry);
+            if !entry.data.is_null() {
+                side_data.push((entry.type_, std::slice::from_raw_parts(entry.data, entry.size).to_vec()));
+            }
+        }
+        let kind = match params.codec_type {
+            ffi::AVMediaType::AVMEDIA_TYPE_VIDEO => StreamKind::Video,
+            ffi::AVMediaType::AVMEDIA_TYPE_AUDIO => StreamKind::Audio,
+            ffi::AVMediaType::AVMEDIA_TYPE_SUBTITLE => StreamKind::Subtitle,
+            ffi::AVMediaType::AVMEDIA_TYPE_ATTACHMENT => StreamKind::Attachment,
+            _ => StreamKind::Data,
+        };
+        Ok(StreamInfo {
+            index,
+            kind,
+            codec: codec_name(params.codec_id),
+            time_base: stream.time_base.into(),
+            params: Params::copy_of(params)?,
+            metadata: Dict::copy_of(stream.metadata),
+            disposition: stream.disposition,
+            sample_aspect: stream.sample_aspect_ratio,
+            average_rate: stream.avg_frame_rate,
+            real_rate: stream.r_frame_rate,
+            side_data,
+        })
+    }
+}
+
+fn rotation(stream: Option<&StreamInfo>) -> i32 {
+    let matrix = stream.and_then(|s| s.side_data.iter().find(|(kind, _)| *kind == ffi::AVPacketSideDataType::AV_PKT_DATA_DISPLAYMATRIX));
+    let Some((_, bytes)) = matrix else { return 0 };
+    let mut words = [0i32; 9];
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+        *word = i32::from_ne_bytes(chunk.try_into().unwrap_or_default());
+    }
+    // SAFETY: the function reads nine integers.
+    let counterclockwise = unsafe { ffi::av_display_rotation_get(words.as_ptr()) };
+    if counterclockwise.is_finite() { (-counterclockwise.round() as i32).rem_euclid(360) } else { 0 }
+}

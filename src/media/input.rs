@@ -1,0 +1,340 @@
+//! Opening an input: files, pipes, FIFOs, cameras, URLs, image sequences, lavfi graphs; and saying why one cannot be.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use ffmpeg_next::ffi;
+
+use super::decode::{DecodeSource, SourceOptions};
+use super::info::SourceInfo;
+use super::io::{FdInput, Interrupt};
+use super::owned::{self, Dict};
+use super::sequence::Sequence;
+use super::{av_failed, c_string, describe, log, prepare, redact};
+use crate::cancel::Cancel;
+use crate::error::{Error, Result};
+
+/// Which input, and how.
+#[derive(Clone, Debug, Default)]
+pub struct InputSpec {
+    /// A file, `-`, a URL, a device, an image sequence, `lavfi:GRAPH`.
+    pub url: String,
+    /// Demuxer to force.
+    pub format: Option<String>,
+    /// Options for the demuxer and its protocol.
+    pub options: Vec<(String, String)>,
+    /// Decoder threads; None lets FFmpeg choose.
+    pub threads: Option<usize>,
+    /// Stop after this many frames.
+    pub frames: Option<u64>,
+}
+
+/// The demuxer's context and what it needs to live; fields drop in the right order.
+pub(super) struct Demuxer {
+    context: *mut ffi::AVFormatContext,
+    _io: Option<FdInput>,
+    _interrupt: Box<Interrupt>,
+}
+
+// SAFETY: a demuxer context is used by one thread at a time; its callbacks' objects move with it.
+unsafe impl Send for Demuxer {}
+
+impl Demuxer {
+    pub(super) fn as_ptr(&self) -> *mut ffi::AVFormatContext {
+        self.context
+    }
+}
+
+impl Drop for Demuxer {
+    fn drop(&mut self) {
+        // SAFETY: owned; accepts null (a failed open frees the context itself). Custom IO is dropped after it.
+        unsafe { ffi::avformat_close_input(&mut self.context) }
+    }
+}
+
+/// An opened and probed input; nothing is decoded yet.
+pub struct Input {
+    demuxer: Demuxer,
+    info: SourceInfo,
+    spec: InputSpec,
+    cancel: Cancel,
+    warnings: Vec<String>,
+}
+
+/// What kind of place the input's name is.
+enum Place {
+    Stdin,
+    Lavfi,
+    Camera,
+    /// A FIFO or another descriptor that can block.
+    Pipe,
+    File,
+    Sequence(Sequence),
+    Url,
+}
+
+impl Input {
+    /// Opens and probes.
+    ///
+    /// # Errors
+    /// The input is missing, a directory, not a media file, cut in its header, has no video stream, or the run was cancelled.
+    pub fn open(spec: &InputSpec, cancel: &Cancel) -> Result<Self> {
+        prepare();
+        let name = redact(&spec.url);
+        let tried = format!("cannot open input '{name}'");
+        let place = place(&spec.url, &tried, spec.format.is_some())?;
+        let mut options = Dict::from_pairs(&spec.options, "input option")?;
+        let mut warnings = Vec::new();
+        let mut io = None;
+        let mut format_name = spec.format.clone();
+        let mut url = spec.url.clone();
+        let live = matches!(place, Place::Camera) || is_live_url(&spec.url);
+        match &place {
+            Place::Stdin => io = Some(FdInput::stdin(cancel)?),
+            Place::Pipe => io = Some(FdInput::open(Path::new(&spec.url), cancel).map_err(|e| Error::failed(&tried, e))??),
+            Place::Lavfi => {
+                format_name = Some("lavfi".to_owned());
+                url = spec.url.trim_start_matches("lavfi:").to_owned();
+            }
+            Place::Camera => format_name = format_name.or(Some("video4linux2".to_owned())),
+            // The prefix keeps FFmpeg from reading "a:b.mp4" as a protocol.
+            Place::File => url = format!("file:{}", spec.url),
+            Place::Sequence(sequence) => {
+                let found = sequence.scan().ok_or_else(|| Error::failed(&tried, "no file matches this image sequence"))?;
+                format_name = format_name.or(Some("image2".to_owned()));
+                options.set_default(c"start_number", &c_string(&found.first.to_string(), "start number")?);
+                if let Some(next) = found.after_gap {
+                    warnings.push(format!(
+                        "the image sequence '{name}' has a gap after number {}: it ends there, images from {next} on are not read",
+                        found.last
+                    ));
+                }
+            }
+            Place::Url => {}
+        }
+        let interrupt = Interrupt::at_once(cancel);
+        let mut demuxer = open_context(
+            &OpenRequest { spec, tried: &tried, url: &url, format: format_name.as_deref(), cancel },
+            options,
+            io,
+            interrupt,
+            matches!(place, Place::Camera),
+        )?;
+        let context = demuxer.as_ptr();
+        let mark = log::Mark::now();
+        // SAFETY: the context was opened; no per-stream options are passed.
+        let code = unsafe { ffi::avformat_find_stream_info(context, std::ptr::null_mut()) };
+        if cancel.requested() {
+            return Err(Error::failed(tried, "interrupted"));
+        }
+        if code < 0 {
+            return Err(av_failed(tried, code, mark));
+        }
+        let video = best_video(&mut demuxer, &tried, mark)?;
+        // SAFETY: the context is open and probed, and `video` is one of its streams.
+        let info = unsafe { SourceInfo::read(context, video, &spec.url, live) }?;
+        if (info.width == 0 || info.height == 0) && info.shape.is_none() && matches!(place, Place::File) {
+            let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
+            return Err(Error::failed(tried, format!("its video stream has no picture size: the header is damaged or cut off{lines}")));
+        }
+        Ok(Self { demuxer, info, spec: spec.clone(), cancel: cancel.clone(), warnings })
+    }
+
+    /// What the headers say.
+    pub fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    /// Opens the decoder on `options.mem` and decodes the first frame.
+    ///
+    /// # Errors
+    /// No decoder for the codec, no frame that can be decoded, no memory, or cancelled.
+    pub fn into_source(self, options: SourceOptions) -> Result<DecodeSource> {
+        let Self { demuxer, info, spec, cancel, warnings } = self;
+        DecodeSource::new(demuxer, info, &spec, cancel, warnings, options)
+    }
+}
+
+struct OpenRequest<'a> {
+    spec: &'a InputSpec,
+    tried: &'a str,
+    url: &'a str,
+    format: Option<&'a str>,
+    cancel: &'a Cancel,
+}
+
+fn open_context(
+    request: &OpenRequest<'_>,
+    mut options: Dict,
+    io: Option<FdInput>,
+    interrupt: Box<Interrupt>,
+    camera: bool,
+) -> Result<Demuxer> {
+    let tried = request.tried;
+    let format = match request.format {
+        None => std::ptr::null(),
+        Some(name) => {
+            let c_name = c_string(name, "input format")?;
+            // SAFETY: a terminated string; the result is null or static.
+            let format = unsafe { ffi::av_find_input_format(c_name.as_ptr()) };
+            if format.is_null() {
+                return Err(Error::usage(tried, format!("FFmpeg has no input format '{name}'")).hint("ffmpeg -demuxers lists them"));
+            }
+            format
+        }
+    };
+    let url = c_string(request.url, "input")?;
+    let mark = log::Mark::now();
+    // SAFETY: a fresh context; `interrupt` and `io` are kept beside it and dropped after it. On failure FFmpeg frees the
+    // context and nulls the pointer.
+    let (demuxer, code) = unsafe {
+        let context = ffi::avformat_alloc_context();
+        let Some(c) = context.as_mut() else { return Err(Error::failed(tried, "out of memory")) };
+        c.interrupt_callback = interrupt.callback();
+        if let Some(io) = &io {
+            c.pb = io.as_ptr();
+            c.flags |= ffi::AVFMT_FLAG_CUSTOM_IO;
+        }
+        if camera {
+            // Reads return at once, so that a silent camera can be cancelled.
+            c.flags |= ffi::AVFMT_FLAG_NONBLOCK;
+        }
+        let mut demuxer = Demuxer { context, _io: io, _interrupt: interrupt };
+        let code = ffi::avformat_open_input(&mut demuxer.context, url.as_ptr(), format, options.as_mut());
+        (demuxer, code)
+    };
+    if code < 0 {
+        if request.cancel.requested() {
+            return Err(Error::failed(tried, "interrupted"));
+        }
+        return Err(open_error(request, code, mark));
+    }
+    if let Some(unknown) = options.keys().first() {
+        return Err(Error::usage(tried, format!("no demuxer or protocol here knows the input option '{unknown}'")));
+    }
+    // SAFETY: the context is open.
+    let container = unsafe { owned::text((*(*demuxer.context).iformat).name) }.unwrap_or_default();
+    // FFmpeg shows any .txt file as a terminal's screen; nobody filters that by accident.
+    if container == "tty" && request.format.is_none() {
+        return Err(not_media(tried));
+    }
+    Ok(demuxer)
+}
+
+fn not_media(tried: &str) -> Error {
+    Error::failed(tried, "it is not a media file that FFmpeg recognises").hint("if it is raw data, name its format with --input-format")
+}
+
+fn open_error(request: &OpenRequest<'_>, code: i32, mark: log::Mark) -> Error {
+    let tried = request.tried;
+    match code {
+        ffi::AVERROR_INVALIDDATA | ffi::AVERROR_EOF if request.format.is_none() => {
+            let Some(container) = probe(request.url) else { return not_media(tried) };
+            let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
+            Error::failed(tried, format!("it looks like {container}, but its header is damaged or cut off{lines}"))
+        }
+        ffi::AVERROR_PROTOCOL_NOT_FOUND => {
+            let scheme = request.spec.url.split(':').next().unwrap_or_default().to_owned();
+            Error::failed(tried, format!("this FFmpeg has no protocol '{scheme}'")).hint("convoy doctor lists the protocols found")
+        }
+        ffi::AVERROR_HTTP_UNAUTHORIZED => Error::failed(tried, "the server asks for a user name and password (401)"),
+        _ => av_failed(tried, code, mark),
+    }
+}
+
+/// Which container the start of a file looks like, if FFmpeg is reasonably sure.
+fn probe(url: &str) -> Option<String> {
+    let url = c_string(url, "input").ok()?;
+    let mut io = std::ptr::null_mut();
+    let mut format = std::ptr::null();
+    // SAFETY: the context is opened, probed and closed here; the format found is static.
+    unsafe {
+        if ffi::avio_open(&mut io, url.as_ptr(), ffi::AVIO_FLAG_READ) < 0 {
+            return None;
+        }
+        let score = ffi::av_probe_input_buffer2(io, &mut format, url.as_ptr(), std::ptr::null_mut(), 0, 0);
+        ffi::avio_closep(&mut io);
+        if score <= ffi::AVPROBE_SCORE_MAX / 4 || format.is_null() { None } else { owned::text((*format).long_name) }
+    }
+}
+
+fn best_video(demuxer: &mut Demuxer, tried: &str, mark: log::Mark) -> Result<usize> {
+    let context = demuxer.as_ptr();
+    // SAFETY: the context is open; a null decoder pointer asks for the stream alone.
+    let (best, count, kinds) = unsafe {
+        let best = ffi::av_find_best_stream(context, ffi::AVMediaType::AVMEDIA_TYPE_VIDEO, -1, -1, std::ptr::null_mut(), 0);
+        let count = (*context).nb_streams as usize;
+        let kinds: Vec<_> = (0..count)
+            .map(|i| {
+                let stream = &**(*context).streams.add(i);
+                ((*stream.codecpar).codec_type, stream.disposition & ffi::AV_DISPOSITION_ATTACHED_PIC != 0)
+            })
+            .collect();
+        (best, count, kinds)
+    };
+    if count == 0 {
+        let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
+        return Err(Error::failed(tried, format!("it holds no stream at all: the header is damaged or cut off{lines}")));
+    }
+    let usable = |index: usize| kinds.get(index).is_some_and(|&(_, cover)| !cover);
+    usize::try_from(best).ok().filter(|&i| usable(i)).ok_or_else(|| {
+        let audio = kinds.iter().any(|&(kind, _)| kind == ffi::AVMediaType::AVMEDIA_TYPE_AUDIO);
+        Error::failed(tried, if audio { "it has sound but no video stream" } else { "it has no video stream" })
+    })
+}
+
+fn is_live_url(url: &str) -> bool {
+    ["rtsp://", "rtsps://", "rtmp://", "rtmps://", "udp://", "rtp://", "srt://", "mms://"].into_iter().any(|p| url.starts_with(p))
+}
+
+fn place(url: &str, tried: &str, format_given: bool) -> Result<Place> {
+    if url == "-" {
+        return Ok(Place::Stdin);
+    }
+    if url.starts_with("lavfi:") {
+        return Ok(Place::Lavfi);
+    }
+    if url.is_empty() {
+        return Err(Error::usage("cannot open the input", "its name is empty"));
+    }
+    match std::fs::metadata(url) {
+        Ok(meta) if meta.is_dir() => {
+            Err(Error::failed(tried, "it is a directory").hint("name a file, or an image sequence such as dir/f_%04d.png"))
+        }
+        Ok(meta) if meta.file_type().is_char_device() && url.starts_with("/dev/video") => Ok(Place::Camera),
+        Ok(meta) if meta.file_type().is_fifo() || meta.file_type().is_char_device() => Ok(Place::Pipe),
+        Ok(meta) if meta.is_file() && meta.len() == 0 => Err(Error::failed(tried, "the file is empty")),
+        Ok(_) => match std::fs::File::open(url) {
+            Ok(_) => Ok(Place::File),
+            Err(e) => Err(Error::failed(tried, e)),
+        },
+        Err(_) if is_url(url) || format_given => Ok(Sequence::parse(url).map_or(Place::Url, Place::Sequence)),
+        Err(e) => match Sequence::parse(url) {
+            Some(sequence) => Ok(Place::Sequence(sequence)),
+            None if e.kind() == std::io::ErrorKind::NotFound && url.starts_with("/dev/video") => {
+                Err(Error::failed(tried, "there is no such camera").hint("convoy doctor lists the cameras found"))
+            }
+            None if e.kind() == std::io::ErrorKind::NotFound => Err(Error::failed(tried, "no such file")),
+            None => Err(Error::failed(tried, e)),
+        },
+    }
+}
+
+/// Whether the name starts with a protocol ("rtsp:", "concat:").
+fn is_url(url: &str) -> bool {
+    let scheme = url.split(':').next().unwrap_or_default();
+    url.len() > scheme.len()
+        && scheme.len() > 1
+        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.' | b','))
+}
+
+/// Whether a read error means that the run was cancelled.
+pub(super) fn is_interrupt(code: i32) -> bool {
+    code == ffi::AVERROR_EXIT
+}
+
+/// Text of a read error.
+pub(super) fn read_error(name: &str, code: i32, mark: log::Mark) -> Error {
+    let cause = mark.lines().map_or_else(|| describe(code), |l| format!("{} ({l})", describe(code)));
+    Error::failed(format!("cannot read from input '{name}'"), cause)
+}
