@@ -72,11 +72,8 @@ struct Table {
 /// # Errors
 /// A graph that does not parse, no room for the raw file, or a run that failed.
 pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
-    let cases = if args.vf.is_empty() {
-        default_cases()
-    } else {
-        args.vf.iter().map(|g| Case { name: g.clone(), graph: g.clone() }).collect()
-    };
+    let cases =
+        if args.vf.is_empty() { default_cases() } else { args.vf.iter().map(|g| Case { name: g.clone(), graph: g.clone() }).collect() };
     for case in &cases {
         crate::filter::parse(&case.graph)?;
     }
@@ -121,7 +118,10 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
 }
 
 fn print_heading(table: &Table) {
-    println!("{} 4:2:0 8-bit, {} frames, raw file to null, median of {} runs, {} CPU threads", table.size, table.frames, table.runs, table.cpu_threads);
+    println!(
+        "{} 4:2:0 8-bit, {} frames, raw file to null, median of {} runs, {} CPU threads",
+        table.size, table.frames, table.runs, table.cpu_threads
+    );
     println!("peer: {}", table.ffmpeg.as_deref().unwrap_or("none"));
     println!("{:<20} {:>8} {:>12} {:>12} {:>8}   spread", "graph", "backend", "convoy fps", "ffmpeg fps", "ratio");
 }
@@ -176,7 +176,8 @@ fn measure(args: &BenchArgs, raw: &Path, case: Case, with_ffmpeg: bool) -> Resul
 /// Frames per second of one process, from spawn to exit.
 fn timed(name: &str, mut command: Command, frames: u64) -> Result<f64> {
     let start = Instant::now();
-    let output = command.stdin(Stdio::null()).stdout(Stdio::null()).output().map_err(|e| Error::failed(format!("cannot start {name}"), e))?;
+    let output =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).output().map_err(|e| Error::failed(format!("cannot start {name}"), e))?;
     let seconds = start.elapsed().as_secs_f64();
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
@@ -204,7 +205,9 @@ fn ffmpeg_version() -> Option<String> {
 
 /// A raw 4:2:0 file of the synthetic source, in memory-backed storage where there is some; removed on drop.
 fn raw_file((width, height): (usize, usize), frames: u64) -> Result<tempfile::TempPath> {
-    let failed = |e: std::io::Error| Error::failed("cannot write the benchmark's raw input", e).hint("set TMPDIR to a folder with room, or lower --frames");
+    let failed = |e: std::io::Error| {
+        Error::failed("cannot write the benchmark's raw input", e).hint("set TMPDIR to a folder with room, or lower --frames")
+    };
     let spec = SynthSpec::parse(&format!("{width}x{height}@25"))?;
     let bytes = spec.shape.payload_bytes() as u64 * frames;
     let file = tempfile::Builder::new().prefix("convoy-bench-").suffix(".yuv").tempfile_in(scratch_folder(bytes)).map_err(failed)?;

@@ -4,8 +4,10 @@
 //! (pinned) host memory ([`frame`], [`pool`]); a [`backend`] executes the steps that [`filter`] planned.
 
 pub mod backend;
+pub mod bench;
 pub mod cancel;
 pub mod cli;
+pub mod doctor;
 pub mod error;
 pub mod filter;
 pub mod frame;
@@ -14,6 +16,7 @@ pub mod output;
 pub mod pipeline;
 pub mod pool;
 pub mod progress;
+pub mod run;
 pub mod signals;
 pub mod stats;
 pub mod synth;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::backend::{self, BuildOptions, Device};
 use crate::cancel::Cancel;
@@ -9,7 +10,9 @@ use crate::cli::{RunArgs, StatsForm};
 use crate::error::{Error, Result};
 use crate::filter;
 use crate::frame::{Frame, Shape};
-use crate::media::{self, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Packet, Rational, SourceInfo, SourceOptions, VideoEncoder};
+use crate::media::{
+    self, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Packet, Rational, SourceInfo, SourceOptions, VideoEncoder,
+};
 use crate::output::{Committed, Target};
 use crate::pipeline::{self, Encoder, Muxer, Source, Stages};
 use crate::pool::Budget;
@@ -86,12 +89,13 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     };
 
     let stats = Arc::new(PipelineStats::default());
-    let expected = Expected { frames: expected_frames(args.frames, started.info.frames), fps: started.info.frame_rate.and_then(Rational::value) };
+    let expected =
+        Expected { frames: expected_frames(args.frames, started.info.frames), fps: started.info.frame_rate.and_then(Rational::value) };
     let display = Display::start(args.progress, &stats, expected)?;
     let stages = Stages { source: started.source, submitter: built.submitter, collector: built.collector, encoder, muxer };
     let outcome = pipeline::run(stages, &stats, cancel);
     drop(display);
-    let copied = started.counters.as_ref().map_or(0, |c| c.host_copied_bytes());
+    let copied = started.counters.as_ref().map_or(0, |c| c.host_copied_bytes.load(Ordering::Relaxed));
     if let Some(counters) = &started.counters {
         warn(&counters.warnings());
     }
@@ -152,7 +156,7 @@ fn encode_spec(args: &RunArgs) -> EncodeSpec {
         codec: args.codec.clone(),
         crf: args.crf,
         preset: args.preset.clone(),
-        bitrate: args.bitrate,
+        bitrate: args.bitrate.map(|b| b.to_string()),
         pix_fmt: args.pix_fmt.clone(),
         options: args.enc_opt.clone(),
         threads: args.threads,
@@ -169,8 +173,15 @@ fn open_device(args: &RunArgs) -> Result<Box<dyn Device>> {
     Ok(device)
 }
 
-fn open_output(args: &RunArgs, target: &Target, spec: &EncodeSpec, info: &SourceInfo, shape: Shape, cancel: &Cancel) -> Result<(VideoEncoder, FileMuxer)> {
-    media::open_output(&media::OutputTarget { url: target.url(), name: &args.output }, spec, info, shape, cancel)
+fn open_output(
+    args: &RunArgs,
+    target: &Target,
+    spec: &EncodeSpec,
+    info: &SourceInfo,
+    shape: Shape,
+    cancel: &Cancel,
+) -> Result<(VideoEncoder, FileMuxer)> {
+    media::open_output(&media::OutputTarget { url: target.url(), final_name: &args.output }, spec, info, shape, cancel)
 }
 
 /// An input whose streams are known and whose decoder is not open yet.
@@ -211,7 +222,7 @@ impl Opened {
                 Ok(Started { info: source.info(), shape: source.shape(), counters: Some(source.counters()), source: Box::new(source) })
             }
             Self::Synth(spec) => {
-                let info = Arc::new(SourceInfo::generated("synth", spec.shape, Rational { num: spec.rate.0, den: spec.rate.1 }));
+                let info = Arc::new(SourceInfo::generated("synth", spec.shape, Rational { num: spec.rate.0, den: spec.rate.1 })?);
                 let source = Synth::new(spec, args.frames, mem, Arc::clone(budget), cancel.clone())?;
                 Ok(Started { info, shape: spec.shape, counters: None, source: Box::new(source) })
             }

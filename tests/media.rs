@@ -116,8 +116,7 @@ fn probe(path: &str, entries: &str, select: &str) -> String {
 
 /// Presentation times of the packets of the first video stream, sorted, in seconds.
 fn times(path: &str) -> Vec<f64> {
-    let mut times: Vec<f64> =
-        probe(path, "packet=pts_time", "v:0").lines().filter_map(|l| l.trim_end_matches(',').parse().ok()).collect();
+    let mut times: Vec<f64> = probe(path, "packet=pts_time", "v:0").lines().filter_map(|l| l.trim_end_matches(',').parse().ok()).collect();
     times.sort_by(f64::total_cmp);
     times
 }

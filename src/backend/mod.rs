@@ -93,7 +93,8 @@ pub trait Submitter: Send {
 
 /// Gives finished frames; lives in the encode thread.
 pub trait Collector: Send {
-    /// Waits for the ticket's lane and returns its frame; the lane is free again afterwards.
+    /// Waits for the ticket's lane and returns its frame; the lane is free again afterwards. The submitter is dropped as soon
+    /// as it has submitted the last frame, so the last tickets are collected without it.
     ///
     /// # Errors
     /// A device error, or the submitter is gone before it submitted this ticket.

@@ -13,6 +13,7 @@ pub mod math;
 pub mod parse;
 pub mod plan;
 
+pub use catalog::{describe, list};
 pub use lower::plan;
 pub use parse::parse;
 

@@ -61,7 +61,6 @@ impl StreamInfo {
     pub fn label(&self) -> String {
         format!("{} stream #{} ({})", self.kind.name(), self.index, self.codec)
     }
-
 }
 
 /// Colour tags as the stream carries them (FFmpeg's code points); kept, never interpreted, except the range.
@@ -139,6 +138,59 @@ impl SourceInfo {
     /// The filtered stream.
     pub fn video_stream(&self) -> Option<&StreamInfo> {
         self.streams.get(self.video)
+    }
+
+    /// A source without a demuxer: one video stream of `shape` at `rate`, no tags, no end known.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn generated(name: &str, shape: Shape, rate: Rational) -> Result<Self> {
+        let time_base = rate.inverse();
+        let unknown = ffi::AVRational { num: 0, den: 1 };
+        let stream = StreamInfo {
+            index: 0,
+            kind: StreamKind::Video,
+            codec: "none".to_owned(),
+            time_base,
+            params: Params::empty_video()?,
+            metadata: Dict::new(),
+            disposition: ffi::AV_DISPOSITION_DEFAULT,
+            sample_aspect: unknown,
+            average_rate: rate.av(),
+            real_rate: rate.av(),
+            side_data: Vec::new(),
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            container: "none".to_owned(),
+            codec: "none".to_owned(),
+            pixel_format: shape.format.to_string(),
+            width: shape.width,
+            height: shape.height,
+            shape: Some(shape),
+            time_base,
+            frame_rate: Some(rate),
+            average_rate: Some(rate),
+            duration: None,
+            frames: None,
+            sample_aspect: unknown.into(),
+            colour: Colour {
+                range: ffi::AVColorRange::AVCOL_RANGE_UNSPECIFIED,
+                primaries: ffi::AVColorPrimaries::AVCOL_PRI_UNSPECIFIED,
+                transfer: ffi::AVColorTransferCharacteristic::AVCOL_TRC_UNSPECIFIED,
+                matrix: ffi::AVColorSpace::AVCOL_SPC_UNSPECIFIED,
+                chroma_location: ffi::AVChromaLocation::AVCHROMA_LOC_UNSPECIFIED,
+            },
+            rotation: 0,
+            interlaced: false,
+            live: false,
+            video: 0,
+            streams: vec![stream],
+            field_order: ffi::AVFieldOrder::AV_FIELD_UNKNOWN,
+            bits_per_raw_sample: 0,
+            metadata: Dict::new(),
+            chapters: Vec::new(),
+        })
     }
 
     /// Reads everything out of an opened, probed demuxer.

@@ -54,6 +54,20 @@ impl Packet {
         Ok(Self { raw })
     }
 
+    /// A packet without payload, for sinks and sources that are not FFmpeg's.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn empty(stream: usize, pts: i64) -> Result<Self> {
+        let packet = Self::alloc()?;
+        // SAFETY: `alloc` returned a valid packet that nobody else has.
+        unsafe {
+            (*packet.raw).stream_index = i32::try_from(stream).unwrap_or(i32::MAX);
+            (*packet.raw).pts = pts;
+        }
+        Ok(packet)
+    }
+
     /// The input stream that it belongs to.
     pub fn stream(&self) -> usize {
         // SAFETY: `raw` is a valid packet for the life of self.

@@ -136,8 +136,21 @@ impl Params {
         }
     }
 
+    /// Parameters of a video stream of which nothing is known.
+    pub(super) fn empty_video() -> Result<Self> {
+        // SAFETY: the allocation is checked before it is written.
+        unsafe {
+            let fresh = Self { raw: ffi::avcodec_parameters_alloc() };
+            let Some(params) = fresh.raw.as_mut() else {
+                return Err(Error::failed("cannot describe a stream", "out of memory"));
+            };
+            params.codec_type = ffi::AVMediaType::AVMEDIA_TYPE_VIDEO;
+            Ok(fresh)
+        }
+    }
+
     pub(super) fn get(&self) -> &ffi::AVCodecParameters {
-        // SAFETY: `copy_of` never leaves a null pointer in a finished value.
+        // SAFETY: `copy_of` and `empty_video` never leaves a null pointer in a finished value.
         unsafe { &*self.raw }
     }
 }

@@ -58,7 +58,7 @@ pub fn ffprobe(file: &Path, args: &[&str]) -> Vec<String> {
     let output =
         Command::new("ffprobe").args(["-v", "error", "-of", "csv=p=0"]).args(args).arg(file).output().expect("ffprobe is installed");
     assert!(output.status.success(), "ffprobe {args:?} {file:?}: {}", stderr(&output));
-    stdout(&output).lines().map(|l| l.trim_end_matches(',').to_owned()).collect()
+    stdout(&output).lines().map(|l| l.trim_end_matches(',').to_owned()).filter(|l| !l.is_empty()).collect()
 }
 
 pub fn path_str(path: &Path) -> &str {
@@ -68,7 +68,7 @@ pub fn path_str(path: &Path) -> &str {
 /// A lossless clip of moving, noisy test pictures in `pix_fmt`.
 pub fn noisy_clip(folder: &Path, pix_fmt: &str, size: &str, frames: u32) -> PathBuf {
     let path = folder.join(format!("{pix_fmt}-{size}.mkv"));
-    let source = format!("testsrc2=size={size}:rate=25,noise=alls=40:allf=t:all_seed=7,format={pix_fmt}");
+    let source = format!("testsrc=size={size}:rate=25,noise=alls=40:allf=t:all_seed=7,format={pix_fmt}");
     ffmpeg(&["-f", "lavfi", "-i", &source, "-frames:v", &frames.to_string(), "-c:v", "ffv1", "-pix_fmt", pix_fmt, path_str(&path)]);
     path
 }

@@ -1,0 +1,40 @@
+//! `convoy doctor`: what this machine offers, and how to get what is missing.
+
+use std::fmt::Write;
+
+use crate::backend::{Device, cpu, cuda};
+use crate::media;
+
+/// The report, for stdout.
+pub fn report() -> String {
+    let mut text = format!("convoy {}\n\nFilters\n", env!("CARGO_PKG_VERSION"));
+    line(&mut text, true, "CPU backend", &cpu::Cpu::new().describe());
+    for finding in cuda::probe() {
+        line(&mut text, finding.found, finding.what, &finding.detail);
+    }
+    let ffmpeg = media::doctor();
+    text.push_str("\nFFmpeg\n");
+    line(&mut text, true, "FFmpeg", &format!("{} ({})", ffmpeg.version, ffmpeg.license));
+    for (library, built, loaded) in &ffmpeg.libraries {
+        let detail = if built == loaded { loaded.clone() } else { format!("{loaded} (built against {built})") };
+        line(&mut text, true, library, &detail);
+    }
+    for part in &ffmpeg.parts {
+        let detail = if part.found { part.purpose.to_owned() } else { format!("{}: this FFmpeg was built without it", part.purpose) };
+        line(&mut text, part.found, &format!("{} {}", part.kind, part.name), &detail);
+    }
+    text.push_str("\nCameras\n");
+    if ffmpeg.cameras.is_empty() {
+        line(&mut text, false, "camera", "none found (/dev/video*; is the user in the group video?)");
+    }
+    for (path, name) in &ffmpeg.cameras {
+        line(&mut text, true, path, name);
+    }
+    text
+}
+
+fn line(text: &mut String, found: bool, what: &str, detail: &str) {
+    let mark = if found { "found  " } else { "missing" };
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "  {mark} {what:<28} {detail}");
+}
