@@ -93,7 +93,9 @@ impl Display {
                         let line = Line::now(&stats, expected, started.elapsed(), false);
                         bar.set_position(line.frame);
                         let speed = line.speed.map(|s| format!(" {s:.2}x")).unwrap_or_default();
-                        bar.set_message(format!("{:.1} fps{speed}", line.fps));
+                        // The last frame went in, but encoders hold many back.
+                        let flushing = if line.frames.is_some_and(|n| n == line.frame) { "  finishing" } else { "" };
+                        bar.set_message(format!("{:.1} fps{speed}{flushing}", line.fps));
                     }
                     bar.finish_and_clear();
                 })?
