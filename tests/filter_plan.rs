@@ -1,5 +1,8 @@
 //! Lowered filters, executed by a plain loop in f64, against FFmpeg and against the formulas.
 
+// A test fails by panicking; clippy knows that of test functions only, not of their helpers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::io::Write;
 use std::process::{Command, Stdio};
 

@@ -12,6 +12,7 @@ pub mod lower;
 pub mod math;
 pub mod parse;
 pub mod plan;
+mod table;
 
 pub use lower::plan;
 pub use parse::parse;
