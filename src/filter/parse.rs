@@ -425,53 +425,60 @@ fn find_param(entry: &Entry, params: &[&super::catalog::Param], key: &[Char], en
     }
 }
 
-/// Follows the labels from chain to chain; all must lie on one line.
+/// Links chains by their labels, in the order of the text as FFmpeg does (`libavfilter/graphparser.c`): a label is free
+/// again once both its ends are known. All chains must lie on one line; returns its filters.
 fn join(mut chains: Vec<Chain>) -> Result<Vec<Filter>, Fault> {
-    let not_linear = |label: &Label, why: &str| {
-        Fault::at(label.span.clone(), format!("[{}] {why}: the graph is not a linear chain", shown(&label.name)))
-            .help("one input, one output, each filter reads what the one before wrote")
+    let mut next: Vec<Option<usize>> = vec![None; chains.len()];
+    let mut fed = vec![false; chains.len()];
+    let mut open_inputs: Vec<(&str, usize)> = Vec::new();
+    let mut open_outputs: Vec<(&str, usize)> = Vec::new();
+    let take = |open: &mut Vec<(&str, usize)>, name: &str| {
+        let at = open.iter().rposition(|o| o.0 == name)?;
+        Some(open.remove(at).1)
+    };
+    let mut link = |from: usize, to: usize| {
+        if let (Some(slot), Some(flag)) = (next.get_mut(from), fed.get_mut(to)) {
+            (*slot, *flag) = (Some(to), true);
+        }
     };
     for (index, chain) in chains.iter().enumerate() {
-        for other in chains.iter().take(index) {
-            for (mine, theirs, why) in
-                [(&chain.input, &other.input, "is read by two filters"), (&chain.output, &other.output, "is written by two filters")]
-            {
-                if let (Some(mine), Some(theirs)) = (mine, theirs)
-                    && mine.name == theirs.name
-                {
-                    return Err(not_linear(mine, why));
-                }
+        if let Some(label) = &chain.input {
+            match take(&mut open_outputs, &label.name) {
+                Some(from) => link(from, index),
+                None => open_inputs.push((&label.name, index)),
+            }
+        }
+        if let Some(label) = &chain.output {
+            match take(&mut open_inputs, &label.name) {
+                Some(to) => link(index, to),
+                None => open_outputs.push((&label.name, index)),
             }
         }
     }
-    let fed_by = |chain: &Chain, chains: &[Chain]| {
-        let input = chain.input.as_ref()?;
-        chains.iter().position(|c| c.output.as_ref().is_some_and(|o| o.name == input.name))
+    let not_linear = |chain: &Chain, labelled: &str, bare: &str| {
+        let (span, what) = match &chain.input {
+            Some(label) => (label.span.clone(), format!("[{}] {labelled}", shown(&label.name))),
+            None => (chain.start..chain.start + 1, format!("this chain {bare}")),
+        };
+        Fault::at(span, format!("{what}: the graph is not a linear chain"))
+            .help("one input, one output, each filter reads what the one before wrote")
     };
-    let mut heads = (0..chains.len()).filter(|&i| chains.get(i).is_some_and(|c| fed_by(c, &chains).is_none()));
-    let head = heads.next();
-    if let Some(chain) = heads.next().and_then(|second| chains.get(second)) {
-        return Err(match &chain.input {
-            Some(label) => not_linear(label, "is written by no filter"),
-            None => Fault::at(chain.start..chain.start + 1, "this chain reads the input too: the graph is not a linear chain"),
-        });
+    let mut heads = chains.iter().zip(&fed).enumerate().filter(|(_, (_, fed))| !**fed);
+    let head = heads.next().map(|(index, _)| index);
+    if let Some((_, (chain, _))) = heads.next() {
+        return Err(not_linear(chain, "is written by no filter before", "reads the input too"));
     }
-    drop(heads);
     let mut filters = Vec::new();
-    let mut next = head;
-    let mut visited = 0;
-    while let Some(chain) = next.and_then(|i| chains.get_mut(i)) {
-        filters.append(&mut chain.filters);
-        visited += 1;
-        let output = chain.output.take();
-        next = output.and_then(|o| chains.iter().position(|c| c.input.as_ref().is_some_and(|i| i.name == o.name)));
-        if visited > chains.len() {
-            break;
+    let mut at = head;
+    while let Some(index) = at {
+        // A chain is fed once, so that the walk from the only one that is not fed ends.
+        at = next.get(index).copied().flatten();
+        if let Some(chain) = chains.get_mut(index) {
+            filters.append(&mut chain.filters);
         }
     }
     match chains.iter().find(|c| !c.filters.is_empty()) {
-        Some(Chain { input: Some(label), .. }) => Err(not_linear(label, "closes a loop")),
-        Some(chain) => Err(Fault::at(chain.start..chain.start + 1, "this chain is not reached from the input")),
+        Some(chain) => Err(not_linear(chain, "closes a loop", "is not reached from the input")),
         None => Ok(filters),
     }
 }
