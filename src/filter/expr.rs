@@ -6,7 +6,7 @@
 use std::f64::consts;
 use std::fmt;
 
-use super::parse::Fault;
+use super::parse::{Fault, shown};
 
 /// Nesting of parentheses and function calls, as in FFmpeg.
 const MAX_NESTING: usize = 100;
@@ -189,7 +189,8 @@ impl Expr {
         if compiler.at < chars.len() {
             let what = match compiler.peek() {
                 Some(')') => "this ')' closes nothing".to_string(),
-                _ => "an operator is missing here".to_string(),
+                Some(c) => format!("unexpected '{c}': an operator or the end should follow"),
+                None => "an operator is missing here".to_string(),
             };
             return Err(compiler.fault_here(what));
         }
@@ -366,8 +367,12 @@ impl Compiler<'_> {
             self.program.push(Op::Value(*value));
             return Ok(());
         }
-        let known = self.names.iter().copied().chain(CONSTANTS.iter().map(|c| c.0));
-        Err(self.fault(start, self.at, format!("'{name}' is not a number or a name known here")).nearest(&name, known))
+        let known = || self.names.iter().copied().chain(CONSTANTS.iter().map(|c| c.0));
+        let fault = self.fault(start, self.at, format!("'{}' is not a number or a name known here", shown(&name))).nearest(&name, known());
+        Err(match fault.help {
+            Some(_) => fault,
+            None => fault.help(format!("names known here: {}", known().collect::<Vec<_>>().join(", "))),
+        })
     }
 
     fn call(&mut self, name: &str, start: usize) -> Result<(), Fault> {
@@ -375,7 +380,7 @@ impl Compiler<'_> {
             return Err(self.fault(start, self.at, format!("FFmpeg's function '{name}' is not supported: the value must not vary")));
         }
         let Some(function) = function(name) else {
-            return Err(self.fault(start, self.at, format!("there is no function '{name}'")).nearest(name, FUNCTION_NAMES));
+            return Err(self.fault(start, self.at, format!("there is no function '{}'", shown(name))).nearest(name, FUNCTION_NAMES));
         };
         let open = self.at;
         self.at += 1;

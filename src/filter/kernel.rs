@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Layout;
 use super::expr::{Expr, format_number};
-use super::parse::Fault;
+use super::parse::{Fault, shown};
 
 /// Longest side of a kernel, in taps.
 pub const MAX_KERNEL_SIDE: usize = 127;
@@ -108,7 +108,7 @@ impl Kernel {
             let line = line.split('#').next().unwrap_or_default();
             let before = weights.len();
             for word in line.split(|c: char| c.is_whitespace() || c == ',' || c == '|').filter(|w| !w.is_empty()) {
-                weights.push(weight(word).map_err(|f| what(&format!("line {number}: '{}': {}", excerpt(word), f.message)))?);
+                weights.push(weight(word).map_err(|f| what(&format!("line {number}: '{}': {}", shown(word), f.message)))?);
             }
             let count = weights.len() - before;
             match (count, columns) {
@@ -165,14 +165,6 @@ impl Kernel {
 fn square(count: usize) -> Option<usize> {
     let side = count.isqrt();
     (side * side == count).then_some(side)
-}
-
-fn excerpt(word: &str) -> String {
-    let mut short: String = word.chars().take(20).map(|c| if c.is_control() { '?' } else { c }).collect();
-    if word.chars().count() > 20 {
-        short.push('…');
-    }
-    short
 }
 
 /// One weight: a number or an expression such as `1/16`.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::catalog::RADIUS_VARIABLES;
 use super::kernel::Kernel;
 use super::math::{factor_rank_1, gaussian_radius, gaussian_weights};
+use super::parse::shown;
 use super::plan::{BoxMean, Direct, Gradient, Plan, PlaneOp, Separable, Step, Unsharp};
 use super::{
     AverageBlur, BoxBlur, BoxParams, Convolution, Direction, Filter, GaussianBlur, GradientMagnitude, Op, PlaneKernel, PlaneMask,
@@ -102,7 +103,9 @@ fn gaussian(filter: &GaussianBlur, component: usize, format: PixelFormat) -> Pla
         if sigma < 0.15 {
             return Arc::new([1.0]);
         }
-        let radius = if filter.radius > 0 { filter.radius as usize } else { gaussian_radius(sigma, max_value) };
+        // Beyond 14σ every weight is 0 in f32.
+        let far = (14.0 * sigma).ceil() as usize;
+        let radius = if filter.radius > 0 { far.min(filter.radius as usize) } else { gaussian_radius(sigma, max_value) };
         gaussian_weights(sigma, radius).into()
     };
     let row = taps(filter.sigma);
@@ -138,7 +141,7 @@ fn box_blur(filter: &BoxBlur, component: usize, input: Shape) -> Result<PlaneOp,
     let most = width.min(height) / 2;
     if !(radius >= 0.0 && radius <= most as f64) {
         return Err(Unfit {
-            cause: format!("the {group} radius '{expr}' is {radius} here, it must be >= 0 and <= {most}"),
+            cause: format!("the {group} radius '{}' is {radius} here, it must be >= 0 and <= {most}", shown(&expr.to_string())),
             hint: format!("half of the shorter side of the {group} plane ({width}x{height}) is the limit, as in FFmpeg"),
         });
     }

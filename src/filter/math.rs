@@ -110,14 +110,15 @@ pub fn factor_rank_1(matrix: &[f64], width: usize) -> Option<Factors> {
     }
     // With the largest weight as the pivot, cross approximation is exact for rank 1 and never amplifies an error.
     let rows: Vec<&[f64]> = matrix.chunks_exact(width).collect();
+    let column = |x: usize| matrix.iter().skip(x).step_by(width).copied();
     let pivot_row = *rows.get(pivot / width)?;
     let mut row = pivot_row.to_vec();
     let mut col: Vec<f64>;
     if let Some(divisor) = integer_gcd(matrix).and(integer_gcd(pivot_row)) {
         // The pivot row over its greatest common divisor is primitive: every row is an integer multiple of it.
         row.iter_mut().for_each(|w| *w /= divisor);
-        let unit = row.get(pivot % width)?;
-        col = rows.iter().map(|r| (r[pivot % width] / unit).round()).collect();
+        let unit = *row.get(pivot % width)?;
+        col = column(pivot % width).map(|w| (w / unit).round()).collect();
     } else {
         let project = |vector: &[f64], onto: &[f64]| {
             let square: f64 = onto.iter().map(|w| w * w).sum();
@@ -127,7 +128,7 @@ pub fn factor_rank_1(matrix: &[f64], width: usize) -> Option<Factors> {
         // Two rounds of power iteration: the best fit in the least-squares sense, where the pivot row has an error.
         for _ in 0..2 {
             col = rows.iter().map(|r| project(r, &row)).collect();
-            row = (0..width).map(|x| project(&rows.iter().map(|r| r[x]).collect::<Vec<_>>(), &col)).collect();
+            row = (0..width).map(|x| project(&column(x).collect::<Vec<_>>(), &col)).collect();
         }
         // Balanced, so that neither factor leaves the range of f32.
         let norm = |v: &[f64]| v.iter().map(|w| w * w).sum::<f64>().sqrt();

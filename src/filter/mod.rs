@@ -1,6 +1,6 @@
-//! Filters as values: what they are called, their parameters, and what they do to each plane ([`plan`]).
+//! Filters as values: what they are called, their parameters, and what they do to each plane ([`mod@plan`]).
 //!
-//! [`parse`] turns a filter graph in FFmpeg's syntax into [`Filter`]s, `Display` turns them back, [`lower`] turns them
+//! [`parse()`] turns a filter graph in FFmpeg's syntax into [`Filter`]s, `Display` turns them back, [`lower`] turns them
 //! into a [`plan::Plan`]. Names, ranges and defaults stand once, in [`catalog`].
 
 use std::fmt;
@@ -12,6 +12,7 @@ pub mod lower;
 pub mod math;
 pub mod parse;
 pub mod plan;
+mod table;
 
 pub use catalog::{describe, list};
 pub use lower::plan;

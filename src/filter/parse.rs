@@ -48,7 +48,9 @@ impl Fault {
         self
     }
 
-    fn help(mut self, help: impl Into<String>) -> Self {
+    /// Adds what to do.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
@@ -85,15 +87,16 @@ fn excerpt(graph: &str, span: Range<usize>) -> (String, Range<usize>) {
     const BEFORE: usize = 50;
     const AFTER: usize = 40;
     let start = graph.floor_char_boundary(span.start);
-    let line_start = graph[..start].rfind('\n').map_or(0, |i| i + 1);
-    let line_end = graph[start..].find('\n').map_or(graph.len(), |i| start + i);
+    let part = |range: Range<usize>| graph.get(range).unwrap_or_default();
+    let line_start = part(0..start).rfind('\n').map_or(0, |i| i + 1);
+    let line_end = part(start..graph.len()).find('\n').map_or(graph.len(), |i| start + i);
     let end = graph.floor_char_boundary(span.end).clamp(start, line_end);
-    let from = graph[line_start..start].char_indices().rev().nth(BEFORE - 1).map_or(line_start, |(i, _)| line_start + i);
-    let to = graph[start..line_end].char_indices().nth(AFTER).map_or(line_end, |(i, _)| start + i);
+    let from = part(line_start..start).char_indices().rev().nth(BEFORE - 1).map_or(line_start, |(i, _)| line_start + i);
+    let to = part(start..line_end).char_indices().nth(AFTER).map_or(line_end, |(i, _)| start + i);
     let blank = |text: &str| -> String { text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect() };
-    let head = format!("{}{}", if from > line_start { "…" } else { "" }, blank(&graph[from..start]));
-    let fault = blank(&graph[start..end.min(to)]);
-    let tail = blank(&graph[end.min(to)..to]);
+    let head = format!("{}{}", if from > line_start { "…" } else { "" }, blank(part(from..start)));
+    let fault = blank(part(start..end.min(to)));
+    let tail = blank(part(end.min(to)..to));
     let span = head.len()..head.len() + fault.len();
     (format!("{head}{fault}{tail}{}", if to < line_end { "…" } else { "" }), span)
 }
@@ -107,6 +110,15 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     let lower = name.to_lowercase();
     let scored = candidates.into_iter().map(|c| (strsim::jaro_winkler(&lower, &c.to_lowercase()), c));
     scored.filter(|(score, _)| *score > 0.75).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, c)| c)
+}
+
+/// `text` as a message may show it: at most 40 characters, control characters escaped.
+pub fn shown(text: &str) -> String {
+    let mut short: String = text.chars().take(40).flat_map(char::escape_debug).collect();
+    if text.chars().nth(40).is_some() {
+        short.push('…');
+    }
+    short
 }
 
 /// A character and its place in the graph, in bytes.
@@ -246,7 +258,7 @@ fn parse_chains(graph: &str) -> Result<Vec<Chain>, Fault> {
                 (Some(label), _) | (None, Some(label)) => {
                     return Err(Fault::at(
                         label.span.clone(),
-                        format!("[{}] and the comma both link this filter, so the graph is not a linear chain", label.name),
+                        format!("[{}] and the comma both link this filter, so the graph is not a linear chain", shown(&label.name)),
                     )
                     .help("separate labelled chains with ';'"));
                 }
@@ -289,7 +301,7 @@ fn labels(cursor: &mut Cursor<'_>, verb: &str, what: &str) -> Result<Option<Labe
             return Err(Fault::at(span, "this label is empty"));
         }
         if found.is_some() {
-            return Err(Fault::at(span, format!("[{name}] makes this filter {verb} {what}: the graph is not a linear chain")));
+            return Err(Fault::at(span, format!("[{}] makes this filter {verb} {what}: the graph is not a linear chain", shown(&name))));
         }
         found = Some(Label { name, span });
     }
@@ -315,7 +327,7 @@ fn parse_filter(cursor: &mut Cursor<'_>) -> Result<Filter, Fault> {
     let Some(entry) = Entry::find(name) else {
         let message = match name {
             "sws_flags" => "'sws_flags' is not supported: nothing is scaled here".to_string(),
-            _ => format!("there is no filter '{}'", name.escape_debug()),
+            _ => format!("there is no filter '{}'", shown(name)),
         };
         let fault = Fault::at(span, message).nearest(name, ENTRIES.iter().map(|e| e.name));
         return Err(match fault.help {
@@ -404,7 +416,7 @@ fn find_param(entry: &Entry, params: &[&super::catalog::Param], key: &[Char], en
         "" => Err(Fault::at(span, "the name of a parameter is missing before '='")),
         _ => {
             let known = params.iter().flat_map(|p| std::iter::once(p.name).chain(p.aliases.iter().copied()));
-            let fault = Fault::at(span, format!("'{}' has no parameter '{name}'", entry.name)).nearest(&name, known);
+            let fault = Fault::at(span, format!("'{}' has no parameter '{}'", entry.name, shown(&name))).nearest(&name, known);
             Err(match fault.help {
                 Some(_) => fault,
                 None => fault.help(format!("`convoy filters {}` lists the parameters", entry.name)),
@@ -413,53 +425,60 @@ fn find_param(entry: &Entry, params: &[&super::catalog::Param], key: &[Char], en
     }
 }
 
-/// Follows the labels from chain to chain; all must lie on one line.
+/// Links chains by their labels, in the order of the text as FFmpeg does (`libavfilter/graphparser.c`): a label is free
+/// again once both its ends are known. All chains must lie on one line; returns its filters.
 fn join(mut chains: Vec<Chain>) -> Result<Vec<Filter>, Fault> {
-    let not_linear = |label: &Label, why: &str| {
-        Fault::at(label.span.clone(), format!("[{}] {why}: the graph is not a linear chain", label.name))
-            .help("one input, one output, each filter reads what the one before wrote")
+    let mut next: Vec<Option<usize>> = vec![None; chains.len()];
+    let mut fed = vec![false; chains.len()];
+    let mut open_inputs: Vec<(&str, usize)> = Vec::new();
+    let mut open_outputs: Vec<(&str, usize)> = Vec::new();
+    let take = |open: &mut Vec<(&str, usize)>, name: &str| {
+        let at = open.iter().rposition(|o| o.0 == name)?;
+        Some(open.remove(at).1)
+    };
+    let mut link = |from: usize, to: usize| {
+        if let (Some(slot), Some(flag)) = (next.get_mut(from), fed.get_mut(to)) {
+            (*slot, *flag) = (Some(to), true);
+        }
     };
     for (index, chain) in chains.iter().enumerate() {
-        for other in chains.iter().take(index) {
-            for (mine, theirs, why) in
-                [(&chain.input, &other.input, "is read by two filters"), (&chain.output, &other.output, "is written by two filters")]
-            {
-                if let (Some(mine), Some(theirs)) = (mine, theirs)
-                    && mine.name == theirs.name
-                {
-                    return Err(not_linear(mine, why));
-                }
+        if let Some(label) = &chain.input {
+            match take(&mut open_outputs, &label.name) {
+                Some(from) => link(from, index),
+                None => open_inputs.push((&label.name, index)),
+            }
+        }
+        if let Some(label) = &chain.output {
+            match take(&mut open_inputs, &label.name) {
+                Some(to) => link(index, to),
+                None => open_outputs.push((&label.name, index)),
             }
         }
     }
-    let fed_by = |chain: &Chain, chains: &[Chain]| {
-        let input = chain.input.as_ref()?;
-        chains.iter().position(|c| c.output.as_ref().is_some_and(|o| o.name == input.name))
+    let not_linear = |chain: &Chain, labelled: &str, bare: &str| {
+        let (span, what) = match &chain.input {
+            Some(label) => (label.span.clone(), format!("[{}] {labelled}", shown(&label.name))),
+            None => (chain.start..chain.start + 1, format!("this chain {bare}")),
+        };
+        Fault::at(span, format!("{what}: the graph is not a linear chain"))
+            .help("one input, one output, each filter reads what the one before wrote")
     };
-    let mut heads = (0..chains.len()).filter(|&i| chains.get(i).is_some_and(|c| fed_by(c, &chains).is_none()));
-    let head = heads.next();
-    if let Some(chain) = heads.next().and_then(|second| chains.get(second)) {
-        return Err(match &chain.input {
-            Some(label) => not_linear(label, "is written by no filter"),
-            None => Fault::at(chain.start..chain.start + 1, "this chain reads the input too: the graph is not a linear chain"),
-        });
+    let mut heads = chains.iter().zip(&fed).enumerate().filter(|(_, (_, fed))| !**fed);
+    let head = heads.next().map(|(index, _)| index);
+    if let Some((_, (chain, _))) = heads.next() {
+        return Err(not_linear(chain, "is written by no filter before", "reads the input too"));
     }
-    drop(heads);
     let mut filters = Vec::new();
-    let mut next = head;
-    let mut visited = 0;
-    while let Some(chain) = next.and_then(|i| chains.get_mut(i)) {
-        filters.append(&mut chain.filters);
-        visited += 1;
-        let output = chain.output.take();
-        next = output.and_then(|o| chains.iter().position(|c| c.input.as_ref().is_some_and(|i| i.name == o.name)));
-        if visited > chains.len() {
-            break;
+    let mut at = head;
+    while let Some(index) = at {
+        // A chain is fed once, so that the walk from the only one that is not fed ends.
+        at = next.get(index).copied().flatten();
+        if let Some(chain) = chains.get_mut(index) {
+            filters.append(&mut chain.filters);
         }
     }
     match chains.iter().find(|c| !c.filters.is_empty()) {
-        Some(Chain { input: Some(label), .. }) => Err(not_linear(label, "closes a loop")),
-        Some(chain) => Err(Fault::at(chain.start..chain.start + 1, "this chain is not reached from the input")),
+        Some(chain) => Err(not_linear(chain, "closes a loop", "is not reached from the input")),
         None => Ok(filters),
     }
 }
