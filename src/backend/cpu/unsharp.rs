@@ -46,7 +46,7 @@ impl UnsharpKernel {
             let codes = sums.iter().zip(input).map(|(&sum, &input)| {
                 let blur = ((sum.into() + half) >> self.bits) as i64;
                 let input = input.into() as i64;
-                (input + ((input - blur) * self.amount >> 16)).clamp(0, self.codec.max as i64) as u32
+                (input + (((input - blur) * self.amount) >> 16)).clamp(0, self.codec.max as i64) as u32
             });
             // SAFETY: row `y` belongs to this task's band.
             store_codes(codes, self.codec, unsafe { target.row(y) });
