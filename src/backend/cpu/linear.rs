@@ -20,14 +20,14 @@ impl<'a, T> Ring<'a, T> {
         Self { rows: &mut memory[..width * count], width, count: count as i64 }
     }
 
-    fn start(&self, y: i64) -> usize {
-        y.rem_euclid(self.count) as usize * self.width
+    /// All rows; see [`Ring::start`].
+    pub fn memory(&self) -> &[T] {
+        self.rows
     }
 
-    /// The row at position `y`.
-    pub fn row(&self, y: i64) -> &[T] {
-        let start = self.start(y);
-        &self.rows[start..start + self.width]
+    /// Where the row at position `y` starts in [`Ring::memory`].
+    pub fn start(&self, y: i64) -> usize {
+        y.rem_euclid(self.count) as usize * self.width
     }
 
     /// The row at position `y`, for writing.

@@ -7,6 +7,7 @@
 use multiversion::{multiversion, target::match_target};
 
 use super::plane::{Codec, Finish, load};
+use super::unsharp::Sharpen;
 use crate::frame::Sample;
 
 /// Values per block: eight AVX2 registers of accumulators, which hides the latency of a multiply-add (4 cycles, 2 a cycle).
@@ -91,6 +92,84 @@ fn words_block<const N: usize>(base: &[u16], offsets: &[usize], weights: &[u16],
 pub(super) fn weighted_words(base: &[u16], offsets: &[usize], weights: &[u16], start: u16, out: &mut [u16]) {
     const WORDS: usize = 2 * BLOCK;
     blocks!(out.len(), WORDS, words_block(base, offsets, weights, start, out));
+}
+
+#[inline(always)]
+fn codes_block<const N: usize>(base: &[u32], offsets: &[usize], weights: &[u32], out: &mut [u32], x: usize) {
+    let mut sums = [0u32; N];
+    for (&offset, &weight) in offsets.iter().zip(weights) {
+        let Some(row) = base[offset + x..].first_chunk::<N>() else { return };
+        for i in 0..N {
+            sums[i] = sums[i].wrapping_add(row[i].wrapping_mul(weight));
+        }
+    }
+    out[x..x + N].copy_from_slice(&sums);
+}
+
+/// As [`weighted_words`], modulo 2^32.
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+pub(super) fn weighted_codes(base: &[u32], offsets: &[usize], weights: &[u32], out: &mut [u32]) {
+    blocks!(out.len(), BLOCK, codes_block(base, offsets, weights, out));
+}
+
+#[inline(always)]
+fn longs_block<const N: usize>(base: &[u64], offsets: &[usize], weights: &[u64], out: &mut [u64], x: usize) {
+    let mut sums = [0u64; N];
+    for (&offset, &weight) in offsets.iter().zip(weights) {
+        let Some(row) = base[offset + x..].first_chunk::<N>() else { return };
+        for i in 0..N {
+            sums[i] = sums[i].wrapping_add(row[i].wrapping_mul(weight));
+        }
+    }
+    out[x..x + N].copy_from_slice(&sums);
+}
+
+/// As [`weighted_words`], modulo 2^64.
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+pub(super) fn weighted_longs(base: &[u64], offsets: &[usize], weights: &[u64], out: &mut [u64]) {
+    const LONGS: usize = BLOCK / 2;
+    blocks!(out.len(), LONGS, longs_block(base, offsets, weights, out));
+}
+
+/// The end of an unsharp mask whose numbers are [`Sharpen::narrow`], 8-bit samples.
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+pub(super) fn sharpen_words(sharpen: &Sharpen, sums: &[u16], input: &[u16], out: &mut [u8]) {
+    let (bits, half, amount, max) = (sharpen.bits, 1u32 << (sharpen.bits - 1), sharpen.amount as i32, sharpen.max as i32);
+    for ((o, &sum), &input) in out.iter_mut().zip(sums).zip(input) {
+        let blur = ((u32::from(sum) + half) >> bits) as i32;
+        let input = i32::from(input);
+        *o = (input + (((input - blur) * amount) >> 16)).clamp(0, max) as u8;
+    }
+}
+
+/// The end of an unsharp mask whose numbers are [`Sharpen::narrow`].
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+pub(super) fn sharpen_codes(sharpen: &Sharpen, sums: &[u32], input: &[u32], codec: Codec, out: &mut [u8]) {
+    let (bits, half, amount, max) = (sharpen.bits, 1u32 << (sharpen.bits - 1), sharpen.amount as i32, sharpen.max as i32);
+    let pairs = sums.iter().zip(input);
+    match codec.sample {
+        Sample::U8 => {
+            for (o, (&sum, &input)) in out.iter_mut().zip(pairs) {
+                let (blur, input) = (((sum + half) >> bits) as i32, input as i32);
+                *o = (input + (((input - blur) * amount) >> 16)).clamp(0, max) as u8;
+            }
+        }
+        Sample::U16 => {
+            for (o, (&sum, &input)) in out.as_chunks_mut::<2>().0.iter_mut().zip(pairs) {
+                let (blur, input) = (((sum + half) >> bits) as i32, input as i32);
+                let code = (input + (((input - blur) * amount) >> 16)).clamp(0, max);
+                *o = ((code << codec.shift) as u16).to_le_bytes();
+            }
+        }
+        // Float planes have no floors; see `UnsharpKernel::run_floats`.
+        Sample::F32 => {}
+    }
+}
+
+/// As [`load`], to 32-bit integers.
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+pub(super) fn load_codes(bytes: &[u8], codec: Codec, out: &mut [u32]) {
+    load(bytes, codec, out);
 }
 
 /// As [`load`], to floats.

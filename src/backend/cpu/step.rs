@@ -6,11 +6,11 @@ use super::boxmean::BoxKernel;
 use super::crew::Work;
 use super::linear::{DirectKernel, GradientKernel, Level, Memory, Need, SeparableKernel};
 use super::plane::{Codec, Source, Span, Target};
-use super::unsharp::UnsharpKernel;
+use super::unsharp::{UnsharpKernel, Width};
 use super::variant::Variant;
 use crate::error::{Error, Result};
 use crate::filter::plan::{Plan, PlaneOp, Step};
-use crate::frame::{FrameLayout, MAX_PLANES, PixelFormat, PlaneLayout, Sample};
+use crate::frame::{FrameLayout, MAX_PLANES, PixelFormat, PlaneLayout};
 
 /// Rows of a task at least: shorter bands would compute too many halo rows twice.
 const BAND_ROWS: usize = 32;
@@ -26,6 +26,7 @@ pub(super) struct Program {
 #[derive(Clone, Copy, Default)]
 struct Demand {
     linear: Need,
+    /// 32-bit integers.
     words: usize,
     longs: usize,
 }
@@ -51,7 +52,7 @@ enum Kernel {
     Separable(SeparableKernel),
     Direct(DirectKernel),
     Box(BoxKernel),
-    Unsharp(UnsharpKernel, Sample),
+    Unsharp(UnsharpKernel),
     Gradient(GradientKernel),
 }
 
@@ -187,14 +188,12 @@ impl Work for Program {
                     Kernel::Box(kernel) => {
                         kernel.run_rows(source, &order.middle[plane], rows, &mut scratch.codes, &mut scratch.linear.floats);
                     }
-                    Kernel::Unsharp(kernel, Sample::F32) => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
-                    Kernel::Unsharp(kernel, Sample::U8 | Sample::U16) => {
-                        if kernel.wide() {
-                            kernel.run_codes(source, target, rows, &mut scratch.longs);
-                        } else {
-                            kernel.run_codes(source, target, rows, &mut scratch.codes);
-                        }
-                    }
+                    Kernel::Unsharp(kernel) => match kernel.width() {
+                        Width::Words => kernel.run_codes(source, target, rows, &mut scratch.linear.words),
+                        Width::Codes => kernel.run_codes(source, target, rows, &mut scratch.codes),
+                        Width::Longs => kernel.run_codes(source, target, rows, &mut scratch.longs),
+                        Width::Floats => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
+                    },
                 }
             }
             Task::Strip { plane, strip } => {
@@ -215,7 +214,7 @@ impl Kernel {
             PlaneOp::Direct(op) => Self::Direct(DirectKernel::new(op, span, codec, level)),
             PlaneOp::Box(op) if op.radius_x == 0 && op.radius_y == 0 => Self::Copy,
             PlaneOp::Box(op) => Self::Box(BoxKernel::new(op, span, codec)),
-            PlaneOp::Unsharp(op) => Self::Unsharp(UnsharpKernel::new(op, span, codec), codec.sample),
+            PlaneOp::Unsharp(op) => Self::Unsharp(UnsharpKernel::new(op, span, codec, level)),
             PlaneOp::Gradient(op) => Self::Gradient(GradientKernel::new(op, span, codec, level)),
         }
     }
@@ -231,8 +230,15 @@ impl Kernel {
             Self::Direct(kernel) => linear(kernel.need()),
             Self::Gradient(kernel) => linear(kernel.need()),
             Self::Box(kernel) => words(kernel.scratch()),
-            Self::Unsharp(kernel, _) if kernel.wide() => Demand { longs: kernel.scratch(), ..Demand::default() },
-            Self::Unsharp(kernel, _) => words(kernel.scratch()),
+            Self::Unsharp(kernel) => {
+                let count = kernel.scratch();
+                match kernel.width() {
+                    Width::Words => linear(Need { words: count, ..Need::default() }),
+                    Width::Floats => linear(Need { floats: count, ..Need::default() }),
+                    Width::Codes => Demand { words: count, ..Demand::default() },
+                    Width::Longs => Demand { longs: count, ..Demand::default() },
+                }
+            }
         }
     }
 }
