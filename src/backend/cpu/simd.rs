@@ -6,6 +6,7 @@
 
 use multiversion::{multiversion, target::match_target};
 
+use super::boxmean::Division;
 use super::plane::{Codec, Finish, load};
 use super::unsharp::Sharpen;
 use crate::frame::Sample;
@@ -30,7 +31,7 @@ macro_rules! blocks {
     }};
     (@of $length:expr, $width:ident, $block:ident($($argument:expr),*)) => {{
         let mut x = 0;
-        while x + $length <= $width {
+        while $length <= $width - x {
             $block::<{ $length }>($($argument,)* x);
             x += $length;
         }
@@ -163,6 +164,32 @@ pub(super) fn sharpen_codes(sharpen: &Sharpen, sums: &[u32], input: &[u32], code
         }
         // Float planes have no floors; see `UnsharpKernel::run_floats`.
         Sample::F32 => {}
+    }
+}
+
+/// Divides a row of window sums.
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+pub(super) fn divide_codes(sums: &mut [u32], division: Division) {
+    for sum in sums {
+        *sum = division.apply_narrow(*sum);
+    }
+}
+
+/// One row of a vertical running mean: the means of `sums`, which then lose `leaving` and gain `entering`.
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+pub(super) fn slide_codes(sums: &mut [u32], division: Division, leaving: Option<&[u32]>, entering: Option<&[u32]>, out: &mut [u32]) {
+    for (o, &sum) in out.iter_mut().zip(&*sums) {
+        *o = division.apply_narrow(sum);
+    }
+    if let Some(row) = entering {
+        for (sum, &value) in sums.iter_mut().zip(row) {
+            *sum = sum.wrapping_add(value);
+        }
+    }
+    if let Some(row) = leaving {
+        for (sum, &value) in sums.iter_mut().zip(row) {
+            *sum = sum.wrapping_sub(value);
+        }
     }
 }
 

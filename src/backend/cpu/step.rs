@@ -213,7 +213,7 @@ impl Kernel {
             PlaneOp::Separable(op) => Self::Separable(SeparableKernel::new(op, span, codec, level)),
             PlaneOp::Direct(op) => Self::Direct(DirectKernel::new(op, span, codec, level)),
             PlaneOp::Box(op) if op.radius_x == 0 && op.radius_y == 0 => Self::Copy,
-            PlaneOp::Box(op) => Self::Box(BoxKernel::new(op, span, codec)),
+            PlaneOp::Box(op) => Self::Box(BoxKernel::new(op, span, codec, level)),
             PlaneOp::Unsharp(op) => Self::Unsharp(UnsharpKernel::new(op, span, codec, level)),
             PlaneOp::Gradient(op) => Self::Gradient(GradientKernel::new(op, span, codec, level)),
         }
