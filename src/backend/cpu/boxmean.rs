@@ -120,11 +120,21 @@ impl BoxKernel {
             for component in 0..c {
                 if self.narrow {
                     let mut sum: u32 = (0..=2 * radius).map(|i| input[i * c + component]).sum();
-                    let leaving = input[component..].iter().step_by(c);
-                    let entering = input[component..].iter().step_by(c).skip(2 * radius + 1);
-                    let means = output[start + component..].iter_mut().step_by(c).take(self.span.width);
-                    for ((mean, &leaving), &entering) in means.zip(leaving).zip(entering.chain(&[0])) {
-                        *mean = sum;
+                    if c == 1 {
+                        // Slices of equal length: no index is checked in the loop. The last step enters nothing.
+                        let last = start + values - 1;
+                        let steps = input.iter().zip(&input[2 * radius + 1..]);
+                        for (mean, (&leaving, &entering)) in output[start..last].iter_mut().zip(steps) {
+                            *mean = sum;
+                            sum = sum.wrapping_add(entering.wrapping_sub(leaving));
+                        }
+                        output[last] = sum;
+                        continue;
+                    }
+                    for x in 0..self.span.width {
+                        output[start + x * c + component] = sum;
+                        let leaving = input[x * c + component];
+                        let entering = input.get((x + 2 * radius + 1) * c + component).copied().unwrap_or(0);
                         sum = sum.wrapping_add(entering).wrapping_sub(leaving);
                     }
                     continue;
