@@ -467,7 +467,7 @@ fn pick_format(codec: &ffi::AVCodec, spec: &EncodeSpec, shape: Shape, colour: Co
 fn check_size(encoder: &str, target: ffi::AVPixelFormat, shape: Shape) -> Result<()> {
     let Some(format) = format::native(target).filter(|f| f.model == Model::Yuv) else { return Ok(()) };
     let strict = matches!(encoder, "libx264" | "libx265" | "libopenh264") || encoder.ends_with("_nvenc") || encoder.ends_with("_vaapi");
-    let odd = shape.width % (1 << format.chroma_shift_x) != 0 || shape.height % (1 << format.chroma_shift_y) != 0;
+    let odd = !shape.width.is_multiple_of(1 << format.chroma_shift_x) || !shape.height.is_multiple_of(1 << format.chroma_shift_y);
     if strict && odd {
         return Err(Error::failed(
             format!("cannot encode {}x{} with {encoder}", shape.width, shape.height),

@@ -61,7 +61,6 @@ impl StreamInfo {
     pub fn label(&self) -> String {
         format!("{} stream #{} ({})", self.kind.name(), self.index, self.codec)
     }
-
 }
 
 /// Colour tags as the stream carries them (FFmpeg's code points); kept, never interpreted, except the range.
@@ -158,13 +157,7 @@ impl SourceInfo {
             for index in 0..c.nb_chapters as usize {
                 let chapter = &**c.chapters.add(index);
                 let metadata = Dict::copy_of(chapter.metadata);
-                chapters.push(Chapter {
-                    id: chapter.id as i64,
-                    time_base: chapter.time_base,
-                    start: chapter.start,
-                    end: chapter.end,
-                    metadata,
-                });
+                chapters.push(Chapter { id: chapter.id, time_base: chapter.time_base, start: chapter.start, end: chapter.end, metadata });
             }
             let stream = *c.streams.add(video);
             let params = &*(*stream).codecpar;
