@@ -454,9 +454,9 @@ fn pick_format(codec: &ffi::AVCodec, spec: &EncodeSpec, shape: Shape, colour: Co
     let target = nearest.ok_or_else(refusal)?;
     let loss = format::loss(source, target);
     let serious = ffi::FF_LOSS_RESOLUTION | ffi::FF_LOSS_DEPTH | ffi::FF_LOSS_COLORSPACE | ffi::FF_LOSS_CHROMA;
-    // A palette encoder can do nothing else, and its user expects it.
-    let palette = matches!(codec.id, ffi::AVCodecID::AV_CODEC_ID_GIF);
-    if loss & serious != 0 && !palette {
+    // An encoder that takes no format of this colour model (PNG, GIF) can do nothing else, and its user expects it.
+    let model_taken = taken.iter().any(|&f| format::is_rgb(f) == (shape.format.model == Model::Rgb) && !format::is_gray(f));
+    if loss & serious != 0 && (model_taken || shape.format.model == Model::Gray) {
         return Err(refusal());
     }
     let warning = Some(format!("{name} cannot take {}: frames are converted to {}", shape.format, format::name(target)));

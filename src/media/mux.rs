@@ -305,12 +305,13 @@ impl<'a> Wanted<'a> {
     fn refusal(&self, kept: &[&StreamInfo], stream: &StreamInfo) -> Result<Option<String>> {
         let container = self.chosen.container_name();
         let codec = stream.params.get().codec_id;
-        if codec == ffi::AVCodecID::AV_CODEC_ID_NONE {
+        if codec == ffi::AVCodecID::AV_CODEC_ID_NONE && stream.kind != StreamKind::Attachment {
             return Ok(Some("its codec is unknown".to_owned()));
         }
         // SAFETY: the container is static.
         let holds = unsafe { ffi::avformat_query_codec(self.chosen.container, codec, ffi::FF_COMPLIANCE_EXPERIMENTAL) };
-        if holds == 0 {
+        // Attachments are files of any type, which no list of codecs covers.
+        if holds == 0 && stream.kind != StreamKind::Attachment {
             return Ok(Some(format!("{container} cannot hold {}", stream.codec)));
         }
         // Containers without a file of their own connect or create files in their header: no trial there.
