@@ -1,5 +1,7 @@
 //! Decoding, encoding and muxing against the installed ffmpeg and ffprobe as judges. Inputs are generated.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -696,4 +698,82 @@ fn a_cancelled_file_is_drained_and_playable() {
     let rest = copy(&mut source, &mut sink).unwrap();
     assert!((1..45).contains(&rest), "{rest}");
     assert_eq!(times(&out).len(), rest + 1);
+}
+
+/// Run as a child of the tests below, with standard input as the input.
+#[test]
+#[ignore = "a child of other tests"]
+fn child_counts_standard_input() {
+    let cancel = Cancel::new();
+    let silence = std::env::var("CONVOY_TEST_CANCEL_MS").ok().map(|ms| cancel_after(&cancel, ms.parse().unwrap()));
+    let seen = decode(&mut source_with(&spec("-"), 2, &cancel).unwrap());
+    if let Some(requested) = silence {
+        assert!(requested.join().unwrap().elapsed() < Duration::from_secs(1));
+    }
+    println!("\ncounted {} frames", seen.frames);
+}
+
+fn child(input: Stdio) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "--nocapture", "child_counts_standard_input"]).stdin(input).stdout(Stdio::piped());
+    command
+}
+
+#[test]
+fn standard_input_is_read_from_files_and_pipes() {
+    let dir = Folder::new();
+    // The index lies at the end: a file on standard input must be seekable.
+    let clip = dir.make("a.mp4", &format!("{CLIP} -c:v libx264 -c:a aac"));
+    let out = child(std::fs::File::open(&clip).unwrap().into()).output().unwrap();
+    assert!(String::from_utf8_lossy(&out.stdout).contains("counted 50 frames"), "{out:?}");
+    let stream = dir.make("a.mkv", &format!("-i {clip} -c copy"));
+    let mut cat = Command::new("cat").arg(&stream).stdout(Stdio::piped()).spawn().unwrap();
+    let out = child(cat.stdout.take().unwrap().into()).output().unwrap();
+    assert!(String::from_utf8_lossy(&out.stdout).contains("counted 50 frames"), "{out:?}");
+    cat.wait().unwrap();
+}
+
+#[test]
+fn an_idle_standard_input_can_be_cancelled() {
+    use std::io::Write;
+    let dir = Folder::new();
+    let clip = dir.make("a.ts", &format!("{CLIP} -c:v libx264 -c:a aac"));
+    let mut running = child(Stdio::piped()).env("CONVOY_TEST_CANCEL_MS", "1500").spawn().unwrap();
+    let mut pipe = running.stdin.take().unwrap();
+    pipe.write_all(&std::fs::read(&clip).unwrap()).unwrap();
+    // The pipe stays open and silent.
+    let out = running.wait_with_output().unwrap();
+    drop(pipe);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let frames: usize = text.split("counted ").nth(1).and_then(|t| t.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{text}"));
+    assert!(frames >= 48, "{frames}");
+}
+
+#[test]
+fn nothing_is_printed() {
+    let dir = Folder::new();
+    let clip = dir.make("a.mkv", &format!("{PICTURE} -pix_fmt yuv420p -c:v ffv1"));
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "--nocapture", "child_transcodes_noisily"]).env("CONVOY_TEST_CLIP", &clip);
+    let out = command.stdin(Stdio::null()).output().unwrap();
+    assert!(out.status.success(), "{out:?}");
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "");
+    let printed = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(printed.contains("1 passed"), "{printed}");
+    let ours = |l: &&str| l.is_empty() || l.starts_with("running ") || l.starts_with("test ") || *l == "ok";
+    assert_eq!(printed.lines().filter(|l| !ours(l)).collect::<Vec<_>>(), [] as [&str; 0]);
+}
+
+/// Run as a child of the test above: encoders that like to print.
+#[test]
+#[ignore = "a child of other tests"]
+fn child_transcodes_noisily() {
+    let clip = std::env::var("CONVOY_TEST_CLIP").unwrap();
+    let dir = Folder::new();
+    for (name, encoder) in [("a.mkv", "libx264"), ("b.mkv", "libx265"), ("c.webm", "libvpx-vp9"), ("d.mkv", "ffv1")] {
+        transcode(&clip, &dir.path(name), &codec(encoder));
+    }
+    let _ = source_with(&spec(&dir.path("missing.mp4")), 1, &Cancel::new());
+    std::fs::write(dir.path("cut.mp4"), b"\0\0\0\x18ftypmp42").unwrap();
+    assert!(source_with(&spec(&dir.path("cut.mp4")), 1, &Cancel::new()).is_err());
 }

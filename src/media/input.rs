@@ -135,7 +135,10 @@ impl Input {
         }
         let video = best_video(&mut demuxer, &tried, mark)?;
         // SAFETY: the context is open and probed, and `video` is one of its streams.
-        let info = unsafe { SourceInfo::read(context, video, &spec.url, live) }?;
+        let mut info = unsafe { SourceInfo::read(context, video, &spec.url, live) }?;
+        if let Some(limit) = frames {
+            info.frames = Some(info.frames.map_or(limit, |n| n.min(limit)));
+        }
         if (info.width == 0 || info.height == 0) && info.shape.is_none() && matches!(place, Place::File) {
             let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
             return Err(Error::failed(tried, format!("its video stream has no picture size: the header is damaged or cut off{lines}")));
