@@ -620,6 +620,66 @@ fn image_sequences_start_where_they_start_and_report_a_gap() {
 }
 
 #[test]
+fn streams_without_time_stamps_get_rising_ones() {
+    let dir = Folder::new();
+    let clip = dir.make("a.h264", &format!("{PICTURE} -pix_fmt yuv420p -c:v libx264 -bf 2"));
+    let (seen, _) = agrees(&clip, &[]);
+    assert_eq!(seen.frames, 25);
+    let steps: Vec<i64> = seen.pts.windows(2).map(|w| w[1] - w[0]).collect();
+    assert!(steps.iter().all(|&s| s > 0 && s == steps[0]), "{:?}", seen.pts);
+    let out = dir.path("o.mkv");
+    transcode(&clip, &out, &EncodeSpec::default());
+    assert_eq!(times(&out).len(), 25);
+}
+
+#[test]
+fn interlacing_is_kept() {
+    let dir = Folder::new();
+    for order in ["tff", "bff"] {
+        let clip = dir.make(
+            "a.mkv",
+            &format!(
+                "-f lavfi -i testsrc2=size=320x192:rate=25:duration=1 -vf setfield={order} -pix_fmt yuv420p -c:v libx264 -flags +ildct+ilme"
+            ),
+        );
+        let out = dir.path("o.mkv");
+        transcode(&clip, &out, &EncodeSpec::default());
+        let fields = |path: &str| -> Vec<String> {
+            let lines = probe(path, "frame=interlaced_frame,top_field_first", "v:0");
+            lines.lines().map(|l| l.trim_end_matches(',')).filter(|l| l.len() == 3).map(str::to_owned).collect()
+        };
+        assert_eq!(fields(&out).len(), 25);
+        assert_eq!(fields(&clip)[0], if order == "tff" { "1,1" } else { "1,0" });
+        assert_eq!(fields(&clip), fields(&out), "{order}");
+    }
+}
+
+#[test]
+fn quality_options_reach_the_encoder() {
+    let dir = Folder::new();
+    let clip = dir.make("a.mkv", &format!("{PICTURE} -pix_fmt yuv420p -c:v ffv1"));
+    let size = |name: &str, spec: &EncodeSpec| {
+        let out = dir.path(name);
+        transcode(&clip, &out, spec);
+        std::fs::metadata(out).unwrap().len()
+    };
+    let crf = |crf| EncodeSpec { crf: Some(crf), ..EncodeSpec::default() };
+    let (default, low, same) = (size("d.mp4", &EncodeSpec::default()), size("l.mp4", &crf(40.0)), size("s.mp4", &crf(18.0)));
+    assert_eq!(default, same);
+    assert!(low * 2 < default, "{low} {default}");
+    let by_option = EncodeSpec { options: vec![("crf".into(), "40".into())], ..EncodeSpec::default() };
+    assert_eq!(size("o.mp4", &by_option), low);
+    let fast = EncodeSpec { preset: Some("ultrafast".into()), ..EncodeSpec::default() };
+    assert_ne!(size("f.mp4", &fast), default);
+    let bitrate = EncodeSpec { bitrate: Some("100k".into()), ..EncodeSpec::default() };
+    assert!(size("b.mp4", &bitrate) < default / 2);
+    // A faster index: `moov` stands before `mdat`.
+    let bytes = std::fs::read(dir.path("d.mp4")).unwrap();
+    let find = |tag: &[u8]| bytes.windows(4).position(|w| w == tag).unwrap();
+    assert!(find(b"moov") < find(b"mdat"));
+}
+
+#[test]
 fn lavfi_graphs_are_inputs() {
     let mut source = source("lavfi:testsrc2=size=64x48:rate=10:duration=1,format=yuv420p", 1);
     let seen = decode(&mut source);

@@ -190,7 +190,11 @@ impl DecodeSource {
         let info = Arc::get_mut(&mut self.info).ok_or_else(|| Error::failed(operation(), "internal error: the info is shared already"))?;
         (info.width, info.height, info.shape) = (self.intake.shape.width, self.intake.shape.height, Some(self.intake.shape));
         info.pixel_format = format::name(pixel_format);
-        info.interlaced |= frame.interlaced_frame != 0;
+        if frame.interlaced_frame != 0 {
+            // The picture knows better than the container which field is shown first.
+            info.interlaced = true;
+            info.field_order = if frame.top_field_first != 0 { ffi::AVFieldOrder::AV_FIELD_TT } else { ffi::AVFieldOrder::AV_FIELD_BB };
+        }
         if info.sample_aspect.positive().is_none() {
             info.sample_aspect = frame.sample_aspect_ratio.into();
         }

@@ -285,9 +285,10 @@ impl Encoder for VideoEncoder {
         raw.color_trc = colour.transfer;
         raw.colorspace = context.colorspace;
         raw.chroma_location = colour.chroma_location;
+        // TB means coded top first, shown bottom first.
         match context.field_order {
-            ffi::AVFieldOrder::AV_FIELD_TT | ffi::AVFieldOrder::AV_FIELD_TB => (raw.interlaced_frame, raw.top_field_first) = (1, 1),
-            ffi::AVFieldOrder::AV_FIELD_BB | ffi::AVFieldOrder::AV_FIELD_BT => (raw.interlaced_frame, raw.top_field_first) = (1, 0),
+            ffi::AVFieldOrder::AV_FIELD_TT | ffi::AVFieldOrder::AV_FIELD_BT => (raw.interlaced_frame, raw.top_field_first) = (1, 1),
+            ffi::AVFieldOrder::AV_FIELD_BB | ffi::AVFieldOrder::AV_FIELD_TB => (raw.interlaced_frame, raw.top_field_first) = (1, 0),
             _ => {}
         }
         let mark = log::Mark::now();

@@ -262,9 +262,8 @@ fn try_open(request: &EncoderRequest<'_>, picked: &Picked, (base, rate): (Ration
 /// The user's options over the defaults.
 fn options(name: &str, codec: &ffi::AVCodec, spec: &EncodeSpec) -> Result<Dict> {
     let mut dict = Dict::from_pairs(&spec.options, "encoder option")?;
-    let mut user_rate = ["b", "crf", "cq", "qp", "q", "qscale", "global_quality", "lossless"]
-        .into_iter()
-        .any(|key| spec.options.iter().any(|(k, _)| k == key));
+    let mut user_rate =
+        ["b", "cq", "qp", "q", "qscale", "global_quality", "lossless"].into_iter().any(|key| spec.options.iter().any(|(k, _)| k == key));
     if let Some(crf) = spec.crf {
         dict.set(c"crf", &c_string(&crf.to_string(), "crf")?);
     }

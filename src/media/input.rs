@@ -236,7 +236,9 @@ fn open_error(request: &OpenRequest<'_>, code: i32, mark: log::Mark) -> Error {
     let tried = request.tried;
     match code {
         ffi::AVERROR_INVALIDDATA | ffi::AVERROR_EOF if request.format.is_none() => {
-            let Some(container) = probe(request.url) else { return not_media(tried) };
+            // Only a file can be looked at twice.
+            let container = if request.url.starts_with("file:") { probe(request.url) } else { None };
+            let Some(container) = container else { return not_media(tried) };
             let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
             Error::failed(tried, format!("it looks like {container}, but its header is damaged or cut off{lines}"))
         }
