@@ -633,6 +633,27 @@ fn streams_without_time_stamps_get_rising_ones() {
 }
 
 #[test]
+fn packets_get_their_frames_durations_and_rising_dts() {
+    let dir = Folder::new();
+    let clip = dir.make("a.mp4", &format!("{PICTURE} -pix_fmt yuv420p -c:v libx264 -bf 3"));
+    let mut source = source(&clip, 2);
+    let mut sink = open(&source, &dir.path("o.mp4"), &EncodeSpec::default()).unwrap();
+    let mut packets = Vec::new();
+    let mut keep = |p: Packet| {
+        packets.push((p.pts().unwrap(), p.dts().unwrap(), p.duration()));
+        Ok(())
+    };
+    while let Item::Frame(frame) = source.next().unwrap() {
+        sink.encoder.encode(frame, &mut keep).unwrap();
+    }
+    sink.encoder.finish(&mut keep).unwrap();
+    assert_eq!(packets.len(), 25);
+    assert!(packets.iter().all(|p| p.2 == 512), "{packets:?}");
+    assert!(packets.windows(2).all(|w| w[0].1 < w[1].1) && packets.iter().all(|p| p.1 <= p.0), "{packets:?}");
+    assert!(packets.windows(2).any(|w| w[0].0 > w[1].0), "no B-frames: {packets:?}");
+}
+
+#[test]
 fn interlacing_is_kept() {
     let dir = Folder::new();
     for order in ["tff", "bff"] {
@@ -713,6 +734,28 @@ fn a_fifo_without_a_writer_can_be_cancelled() {
     let error = source_with(&spec(&path), 1, &cancel).err().unwrap().to_string();
     assert!(requested.join().unwrap().elapsed() < Duration::from_secs(1));
     assert!(error.contains("interrupted"), "{error}");
+}
+
+#[test]
+fn a_fifo_is_written_when_a_reader_comes_and_given_up_when_cancelled() {
+    let dir = Folder::new();
+    let clip = dir.make("a.mp4", &format!("{PICTURE} -pix_fmt yuv420p -c:v libx264"));
+    let path = fifo(&dir);
+    let spec = EncodeSpec { format: Some("matroska".into()), ..EncodeSpec::default() };
+    let target = OutputTarget { url: &path, final_name: &path };
+    let mut source = source(&clip, 1);
+    let cancel = Cancel::new();
+    let requested = cancel_after(&cancel, 300);
+    let error = media::open_output(&target, &spec, &source.info(), source.shape(), &cancel).err().unwrap().to_string();
+    assert!(requested.join().unwrap().elapsed() < Duration::from_secs(1));
+    assert!(error.contains("waiting for a reader"), "{error}");
+
+    let copied = dir.path("o.mkv");
+    let mut cat = Command::new("cat").arg(&path).stdout(std::fs::File::create(&copied).unwrap()).spawn().unwrap();
+    let (encoder, muxer) = media::open_output(&target, &spec, &source.info(), source.shape(), &Cancel::new()).unwrap();
+    copy(&mut source, &mut Sink { encoder, muxer }).unwrap();
+    assert!(cat.wait().unwrap().success());
+    assert_eq!(times(&copied).len(), 25);
 }
 
 #[test]

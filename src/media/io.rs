@@ -145,6 +145,32 @@ fn errno() -> libc::c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
+/// Opens a FIFO for writing, waiting for its reader in a way that can be cancelled; None when `path` is no FIFO.
+pub(super) fn open_fifo_for_writing(path: &str, cancel: &Cancel) -> std::io::Result<Option<OwnedFd>> {
+    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+    if !std::fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo()) {
+        return Ok(None);
+    }
+    let file = loop {
+        match File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path) {
+            // Nobody reads yet.
+            Err(e) if e.raw_os_error() == Some(libc::ENXIO) => {
+                if cancel.requested() {
+                    return Err(std::io::Error::other("interrupted while waiting for a reader"));
+                }
+                pause(POLL_MS);
+            }
+            other => break other?,
+        }
+    };
+    // SAFETY: plain flag calls on an open descriptor; writes shall wait for the reader again.
+    let code = unsafe {
+        let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
+        libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK)
+    };
+    if code < 0 { Err(std::io::Error::last_os_error()) } else { Ok(Some(file.into())) }
+}
+
 /// What interrupts FFmpeg's blocking calls. Boxed, so that its address stays put.
 pub(super) struct Interrupt {
     cancel: Cancel,

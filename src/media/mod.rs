@@ -29,7 +29,7 @@ mod sequence;
 mod slab;
 
 pub use decode::{DecodeSource, MediaCounters, SourceOptions};
-pub use doctor::{Codec, Doctor, doctor};
+pub use doctor::{Doctor, Part, doctor};
 pub use encode::VideoEncoder;
 pub use info::{Colour, SourceInfo, StreamInfo, StreamKind};
 pub use input::{Input, InputSpec};
@@ -72,6 +72,12 @@ impl Packet {
     pub fn dts(&self) -> Option<i64> {
         // SAFETY: as in `stream`.
         timestamp(unsafe { (*self.raw).dts })
+    }
+
+    /// Duration in its time base; 0 if unknown.
+    pub fn duration(&self) -> i64 {
+        // SAFETY: as in `stream`.
+        unsafe { (*self.raw).duration }
     }
 
     /// Payload in bytes.

@@ -1,13 +1,14 @@
 //! The muxer: the encoded stream and everything that is carried over, into one file or stream.
 
 use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use ffmpeg_next::ffi;
 
 use super::encode::VideoEncoder;
 use super::info::{SourceInfo, StreamInfo, StreamKind};
-use super::io::Interrupt;
+use super::io::{Interrupt, open_fifo_for_writing};
 use super::output::{Chosen, EncodeSpec, OutputTarget, choose};
 use super::owned::Dict;
 use super::{Packet, Rational, av_failed, c_string, describe, log, redact, timestamp};
@@ -88,6 +89,8 @@ struct Route {
 pub struct FileMuxer {
     output: Output,
     interrupt: Box<Interrupt>,
+    /// The FIFO behind the output, closed last.
+    fifo: Option<OwnedFd>,
     name: String,
     routes: Vec<Option<Route>>,
     /// Whether equal time stamps may follow each other.
@@ -109,7 +112,8 @@ impl FileMuxer {
         let chosen = choose(target.final_name, spec)?;
         let name = redact(target.final_name);
         let tried = format!("cannot write '{name}'");
-        let url = open_url(target.url);
+        let fifo = open_fifo_for_writing(target.url, cancel).map_err(|e| Error::failed(&tried, e))?;
+        let url = fifo.as_ref().map_or_else(|| open_url(target.url), |fd| format!("pipe:{}", fd.as_raw_fd()));
         let interrupt = Interrupt::after(cancel, CANCEL_GRACE);
         let mut warnings = Vec::new();
         let wanted = Wanted { chosen: &chosen, info, encoder };
@@ -158,6 +162,7 @@ impl FileMuxer {
         Ok(Self {
             output,
             interrupt,
+            fifo,
             name,
             routes,
             nonstrict: flags & ffi::AVFMT_TS_NONSTRICT != 0,
@@ -242,6 +247,7 @@ impl Muxer for FileMuxer {
         // SAFETY: the IO context, if there is one, is open.
         let written = unsafe { self.output.get().pb.as_ref() }.map_or(0, |pb| pb.error);
         let closed = self.output.close();
+        self.fifo = None;
         match [trailer, written, closed].into_iter().find(|&code| code < 0 && code != ffi::AVERROR_EOF) {
             Some(code) => Err(self.failed(code, mark)),
             None => Ok(()),
