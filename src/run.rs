@@ -80,11 +80,16 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
         built.notes.iter().for_each(|note| eprintln!("convoy: {note}"));
     }
 
+    let mut counters: Vec<Arc<MediaCounters>> = started.counters.into_iter().collect();
     let (encoder, muxer): (Box<dyn Encoder>, Box<dyn Muxer>) = if target.is_null() {
         (Box::new(Discard), Box::new(Discard))
     } else {
         let (encoder, muxer) = open_output(args, &target, &encode, &started.info, plan.output(), cancel)?;
         warn(muxer.warnings());
+        if args.verbose {
+            eprintln!("convoy: encoder {} ({})", encoder.name(), encoder.pixel_format());
+        }
+        counters.push(encoder.counters());
         (Box::new(encoder), Box::new(muxer))
     };
 
@@ -95,10 +100,8 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     let stages = Stages { source: started.source, submitter: built.submitter, collector: built.collector, encoder, muxer };
     let outcome = pipeline::run(stages, &stats, cancel);
     drop(display);
-    let copied = started.counters.as_ref().map_or(0, |c| c.host_copied_bytes.load(Ordering::Relaxed));
-    if let Some(counters) = &started.counters {
-        warn(&counters.warnings());
-    }
+    let copied = counters.iter().map(|c| c.host_copied_bytes.load(Ordering::Relaxed)).sum();
+    counters.iter().for_each(|c| warn(&c.warnings()));
     let timing = outcome?;
     finish(target, &timing, cancel)?;
     if let Some(form) = args.stats {

@@ -214,7 +214,9 @@ unsafe extern "C" fn interrupted(opaque: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `opaque` is the boxed Interrupt that the context's owner keeps alive.
     let interrupt = unsafe { &*opaque.cast::<Interrupt>() };
     let overdue = |g: &Grace| g.created.elapsed().saturating_sub(Duration::from_nanos(g.began_ns.load(Ordering::Relaxed))) > g.allowed;
-    (interrupt.cancel.requested() && interrupt.grace.as_ref().is_none_or(overdue)).into()
+    let cancel = &interrupt.cancel;
+    // An aborted run has no use for its output, so nothing need be waited for.
+    (cancel.aborted() || cancel.requested() && interrupt.grace.as_ref().is_none_or(overdue)).into()
 }
 
 #[cfg(test)]
@@ -234,5 +236,7 @@ mod tests {
         assert_eq!((asks(&input), asks(&output)), (1, 1));
         output.begin();
         assert_eq!(asks(&output), 0);
+        cancel.abort();
+        assert_eq!(asks(&output), 1);
     }
 }
