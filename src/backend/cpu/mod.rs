@@ -1,1 +1,250 @@
 //! SIMD, multi-threaded execution of steps on the CPU.
+//!
+//! [`Cpu`] gives plain heap memory and runs a frame's work inside `submit`, on a crew of persistent threads of which the
+//! caller is one. Samples are computed in `f32` (or exact integers), never in `f64`. Nothing is allocated per frame once
+//! the output pool has grown.
+
+mod boxmean;
+mod crew;
+mod linear;
+mod plane;
+mod step;
+mod unsharp;
+mod variant;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::{BuildOptions, Built, Collector, Device, Submitter, Ticket};
+use crate::error::{Error, Result};
+use crate::filter::plan::Plan;
+use crate::frame::{Frame, FrameLayout, FrameMem, MAX_PLANES, PlaneLayout, Shape};
+use crate::pool::{Budget, Heap, HostMem, Lease, Pool};
+use crate::stats::DeviceStats;
+use crew::Crew;
+use plane::{Source, Target};
+use step::{Order, Program};
+pub use variant::Variant;
+
+/// Finished frames that may wait for the collector.
+const LANES: usize = 4;
+/// More threads than this are refused: a typing error rather than a wish.
+const MAX_THREADS: usize = 1024;
+
+/// The CPU as a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cpu;
+
+impl Cpu {
+    /// The CPU is always there.
+    pub fn new() -> Self {
+        Self
+    }
+
+    /// Threads of the machine (or of this process's share of it).
+    pub fn threads() -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+}
+
+impl Device for Cpu {
+    fn describe(&self) -> String {
+        let threads = Self::threads();
+        format!("CPU, {threads} thread{} ({})", if threads == 1 { "" } else { "s" }, instruction_set())
+    }
+
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn host_memory(&self) -> Arc<dyn HostMem> {
+        Arc::new(Heap)
+    }
+
+    fn build(&self, plan: &Plan, options: &BuildOptions) -> Result<Built> {
+        let lanes = options.lanes.unwrap_or(LANES);
+        if !(1..=MAX_THREADS).contains(&lanes) {
+            return Err(Error::usage("cannot build the CPU backend", format!("{lanes} lanes are outside 1 to {MAX_THREADS}")));
+        }
+        let stats = Arc::new(DeviceStats::default());
+        let engine = Engine::new(plan, options, Arc::clone(&stats))?;
+        let notes = engine.notes();
+        let (finished, inbox) = bounded(lanes);
+        let submitter = CpuSubmitter { engine, finished, lanes, next: 0 };
+        Ok(Built { submitter: Box::new(submitter), collector: Box::new(CpuCollector { inbox }), stats, notes })
+    }
+}
+
+/// Runs `plan` on one frame, on all threads; builds and discards an engine. For tests and single pictures.
+///
+/// # Errors
+/// As for [`Device::build`] and [`Submitter::submit`].
+pub fn apply(plan: &Plan, frame: Frame) -> Result<Frame> {
+    let options = BuildOptions { lanes: None, threads: None, variant: None, budget: Budget::new(usize::MAX) };
+    Engine::new(plan, &options, Arc::default())?.run(frame)
+}
+
+/// The instructions that the SIMD kernels use on this machine.
+fn instruction_set() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
+            return "AVX2";
+        }
+        "SSE2"
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        "NEON"
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        "portable code"
+    }
+}
+
+/// Buffers between the steps of a chain.
+struct Chain {
+    layout: FrameLayout,
+    buffers: [Lease; 2],
+}
+
+/// Intermediate planes of box means.
+struct Middle {
+    planes: [PlaneLayout; MAX_PLANES],
+    buffer: Lease,
+}
+
+/// Executes a plan on frames, one after the other.
+struct Engine {
+    input: Shape,
+    layout: FrameLayout,
+    program: Arc<Program>,
+    crew: Crew<Program>,
+    pool: Pool,
+    chain: Option<Chain>,
+    middle: Option<Middle>,
+    stats: Arc<DeviceStats>,
+}
+
+impl Engine {
+    fn new(plan: &Plan, options: &BuildOptions, stats: Arc<DeviceStats>) -> Result<Self> {
+        let threads = options.threads.unwrap_or_else(Cpu::threads);
+        if !(1..=MAX_THREADS).contains(&threads) {
+            return Err(Error::usage("cannot build the CPU backend", format!("{threads} threads are outside 1 to {MAX_THREADS}"))
+                .hint("give --threads a number of threads, or leave it out for all"));
+        }
+        let chosen = |step: &crate::filter::plan::Step| Variant::parse(step.variant.as_deref().or(options.variant.as_deref()), &step.label);
+        let variants = plan.steps.iter().map(chosen).collect::<Result<Vec<_>>>()?;
+        let layout = FrameLayout::packed(plan.output())?;
+        let program = Program::new(plan, &variants, threads)?;
+        let size = if variants.contains(&Variant::Threads) { threads } else { 1 };
+        let heap: Arc<dyn HostMem> = Arc::new(Heap);
+        let buffer = |bytes: usize| Pool::new(Arc::clone(&heap), bytes, Arc::clone(&options.budget)).lease();
+        let chain = if plan.steps.len() > 1 {
+            let layout = FrameLayout::packed(plan.input)?;
+            Some(Chain { layout, buffers: [buffer(layout.slab_bytes)?, buffer(layout.slab_bytes)?] })
+        } else {
+            None
+        };
+        let (planes, bytes) = program.middle(plan.input.format, &layout);
+        let middle = if bytes > 0 { Some(Middle { planes, buffer: buffer(bytes)? }) } else { None };
+        let crew = Crew::new(Arc::clone(&program), size)?;
+        let pool = Pool::new(heap, layout.slab_bytes, Arc::clone(&options.budget));
+        Ok(Self { input: plan.input, layout, program, crew, pool, chain, middle, stats })
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let note = |step: &step::Prepared| match step.variant {
+            Variant::Scalar => format!("{}: cpu-scalar", step.label),
+            Variant::Simd => format!("{}: cpu-simd ({})", step.label, instruction_set()),
+            Variant::Threads => format!("{}: cpu-threads ({}, {} threads)", step.label, instruction_set(), self.crew.size()),
+        };
+        self.program.steps.iter().map(note).collect()
+    }
+
+    fn run(&mut self, frame: Frame) -> Result<Frame> {
+        if frame.layout.shape != self.input {
+            return Err(Error::failed(
+                format!("cannot filter frame {} on the CPU", frame.seq),
+                format!("it is {}, and the filters were built for {}", frame.layout.shape, self.input),
+            ));
+        }
+        let start = Instant::now();
+        if self.program.steps.is_empty() {
+            DeviceStats::add(&self.stats.frames, 1);
+            return Ok(frame);
+        }
+        let mut slab = self.pool.lease()?;
+        let sample = self.layout.shape.format.sample();
+        let output = Target::of_slab(slab.bytes_mut(), self.layout.planes(), sample);
+        let middle = match &mut self.middle {
+            Some(m) => {
+                let count = self.layout.planes().len();
+                Target::of_slab(m.buffer.bytes_mut(), &m.planes[..count], crate::frame::Sample::F32)
+            }
+            None => output,
+        };
+        let last = self.program.steps.len() - 1;
+        let mut sources = Source::of_frame(&frame);
+        for (index, step) in self.program.steps.iter().enumerate() {
+            let targets = match &mut self.chain {
+                Some(chain) if index < last => Target::of_slab(chain.buffers[index % 2].bytes_mut(), chain.layout.planes(), sample),
+                _ => output,
+            };
+            for (phase, tasks) in step.phases().enumerate() {
+                let order = Order { step: index, phase, sources, targets, middle };
+                self.crew.run(order, tasks, step.variant != Variant::Threads)?;
+            }
+            sources = targets.map(|t| t.as_source());
+        }
+        DeviceStats::add(&self.stats.kernel_ns, u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        DeviceStats::add(&self.stats.frames, 1);
+        Ok(Frame { layout: self.layout, time: frame.time, seq: frame.seq, born: frame.born, mem: FrameMem::Slab(slab) })
+    }
+}
+
+struct CpuSubmitter {
+    engine: Engine,
+    finished: Sender<(Ticket, Frame)>,
+    lanes: usize,
+    next: usize,
+}
+
+impl Submitter for CpuSubmitter {
+    fn submit(&mut self, frame: Frame, due: &mut Vec<Ticket>) -> Result<()> {
+        let ticket = Ticket { lane: self.next, seq: frame.seq };
+        let frame = self.engine.run(frame)?;
+        let waiting = Instant::now();
+        self.finished.send((ticket, frame)).map_err(|_| Error::disconnected("filter"))?;
+        let waited = u64::try_from(waiting.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        DeviceStats::add(&self.engine.stats.lane_wait_ns, waited);
+        self.next = (self.next + 1) % self.lanes;
+        due.push(ticket);
+        Ok(())
+    }
+
+    fn finish(&mut self, _due: &mut Vec<Ticket>) -> Result<()> {
+        // No step holds a frame back.
+        Ok(())
+    }
+}
+
+struct CpuCollector {
+    inbox: Receiver<(Ticket, Frame)>,
+}
+
+impl Collector for CpuCollector {
+    fn wait(&mut self, ticket: Ticket) -> Result<Frame> {
+        let (found, frame) = self.inbox.recv().map_err(|_| Error::disconnected("encode"))?;
+        if found != ticket {
+            return Err(Error::failed(
+                format!("cannot collect frame {}", ticket.seq),
+                format!("frame {} is next: tickets must be collected in the order of submission", found.seq),
+            ));
+        }
+        Ok(frame)
+    }
+}
