@@ -22,8 +22,7 @@
 // Mirrors the bytes that variants.rs builds; sizes are odd, an even kernel is padded with zeros at the right and below.
 struct Taps {
     float tap[2 * RADIUS_Y + 1][2 * RADIUS_X + 1];
-    float scale;
-    float bias;
+    Finish finish;
 };
 
 __device__ __forceinline__ void stage(float4 tile[STAGED][32], const Plane& p, int left, int top) {
@@ -90,12 +89,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__tiled(const __g
     }
 #pragma unroll
     for (int o = 0; o < ROWS; o++) {
-        if (y0 + o < p.height) {
-            float v[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) v[i] = fmaf(acc[o][i], t.scale, t.bias);
-            store4(dst_row(p, y0 + o), x, v);
-        }
+        if (y0 + o < p.height) store4(dst_row(p, y0 + o), x, acc[o], t.finish);
     }
 }
 
@@ -114,8 +108,7 @@ struct Kernel2D {
     int height;
     int left;
     int above;
-    float scale;
-    float bias;
+    Finish finish;
 };
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__banded(const __grid_constant__ Frame f, const __grid_constant__ Kernel2D k) {
@@ -175,12 +168,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__banded(const __
     if (x >= p.width * COMPONENTS) return;
 #pragma unroll
     for (int o = 0; o < ROWS; o++) {
-        if (y0 + o < p.height) {
-            float v[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) v[i] = fmaf(acc[o][i], k.scale, k.bias);
-            store4(dst_row(p, y0 + o), x, v);
-        }
+        if (y0 + o < p.height) store4(dst_row(p, y0 + o), x, acc[o], k.finish);
     }
 }
 #endif

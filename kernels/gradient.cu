@@ -14,8 +14,7 @@
 struct Gradients {
     float x[9];
     float y[9];
-    float scale;
-    float delta;
+    Finish finish;
 };
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) gradient__tiled(const __grid_constant__ Frame f, const __grid_constant__ Gradients g) {
@@ -65,9 +64,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) gradient__tiled(const _
                     }
                 // Not fused, so that every backend rounds alike.
                 const float power = __fadd_rn(__fmul_rn(gx, gx), __fmul_rn(gy, gy));
-                out[i] = __fadd_rn(__fmul_rn(__fsqrt_rn(power), g.scale), g.delta);
+                out[i] = __fsqrt_rn(power);
             }
-            if (writes) store4(dst_row(p, y0 + r - 2), x, out);
+            if (writes) store4(dst_row(p, y0 + r - 2), x, out, g.finish);
         }
     }
 }

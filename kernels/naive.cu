@@ -26,18 +26,17 @@ __device__ __forceinline__ Place place(const Frame& f) {
 __device__ __forceinline__ float at_offset(const Plane& p, int x, int y, int dx, int dy) {
     const int row = border_index(y + dy, p.height);
     const int column = border_sample(x + dx * COMPONENTS, p.width);
-    return row < 0 || column < 0 ? 0.f : to_float(src_row(p, row)[column]);
+    return row < 0 || column < 0 ? OUTSIDE : to_float(src_row(p, row)[column]);
 }
 
-__device__ __forceinline__ void put(const Plane& p, const Place& at, float v) { dst_row(p, at.y)[at.x] = (sample)to_sample(v); }
+__device__ __forceinline__ void put(const Plane& p, const Place& at, float sum, const Finish& f) { dst_row(p, at.y)[at.x] = (sample)finish(sum, f); }
 
 // Mirrors variants.rs: weights in device memory, row-major.
 struct Kernel2D {
     const float* taps;
     int width;
     int height;
-    float scale;
-    float bias;
+    Finish finish;
 };
 
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) direct__naive(const __grid_constant__ Frame f, const __grid_constant__ Kernel2D k) {
@@ -48,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) direct__naive(con
     for (int j = 0; j < k.height; j++)
         for (int i = 0; i < k.width; i++)
             sum = fmaf(__ldg(k.taps + j * k.width + i), at_offset(p, at.x, at.y, i - k.width / 2, j - k.height / 2), sum);
-    put(p, at, fmaf(sum, k.scale, k.bias));
+    put(p, at, sum, k.finish);
 }
 
 // Mirrors variants.rs: `height` column weights, then `width` row weights.
@@ -64,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) separable__naive(
             line = fmaf(__ldg(row + i), at_offset(p, at.x, at.y, i - k.width / 2, j - k.height / 2), line);
         sum = fmaf(__ldg(k.taps + j), line, sum);
     }
-    put(p, at, fmaf(sum, k.scale, k.bias));
+    put(p, at, sum, k.finish);
 }
 
 // Mirrors variants.rs.
@@ -93,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) box__naive(const 
         }
     const u64 count = (u64)(2 * w.radius_x + 1) * (u64)(2 * w.radius_y + 1);
 #if SAMPLE == 32
-    put(p, at, sum / (float)count);
+    dst_row(p, at.y)[at.x] = sum / (float)count;
 #else
     // Half up in integers; the mean never exceeds the largest sample.
     dst_row(p, at.y)[at.x] = (sample)(((2 * sum + count) / (2 * count)) << SHIFT);
@@ -125,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) unsharp__naive(co
         sum = fmaf((float)__ldg(k.weights + j), line, sum);
     }
     const float in = at_offset(p, at.x, at.y, 0, 0);
-    put(p, at, in + (in - ldexpf(sum, -k.shift)) * ((float)k.amount * (1.f / 65536.f)));
+    dst_row(p, at.y)[at.x] = in + (in - ldexpf(sum, -k.shift)) * ((float)k.amount * (1.f / 65536.f));
 #else
     u64 sum = 0;
     for (int j = 0; j < k.size_y; j++) {
@@ -145,8 +144,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) unsharp__naive(co
 struct Gradients {
     float x[9];
     float y[9];
-    float scale;
-    float delta;
+    Finish finish;
 };
 
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) gradient__naive(const __grid_constant__ Frame f, const __grid_constant__ Gradients k) {
@@ -164,5 +162,5 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) gradient__naive(c
         }
     // Not fused, so that every backend rounds alike.
     const float power = __fadd_rn(__fmul_rn(gx, gx), __fmul_rn(gy, gy));
-    put(p, at, __fadd_rn(__fmul_rn(__fsqrt_rn(power), k.scale), k.delta));
+    put(p, at, __fsqrt_rn(power), k.finish);
 }

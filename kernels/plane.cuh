@@ -1,7 +1,8 @@
 // Plane addressing, border index, load and store conversion: the twin of src/filter/math.rs.
 //
 // Compile-time: SAMPLE (8, 16 or 32 = float), MAX_VALUE (2^depth - 1), SHIFT (bits below the sample in its 16, P010),
-// COMPONENTS (interleaved components, 1 or 2), BORDER (0 clamp, 1 zero, 2 reflect, 3 reflect101, 4 wrap).
+// COMPONENTS (interleaved components, 1 or 2), BORDER (0 clamp, 1 zero, 2 reflect, 3 reflect101, 4 wrap), CENTRE (half the
+// range where sums of deep samples would lose their fraction in float, else 0: what is subtracted on loading).
 //
 // Rows of every plane, read or written, start at multiples of 16 bytes, and pitches are multiples of 16: the host sees to
 // it. A "sample" index counts components; a sample's pixel is index / COMPONENTS. Nothing else is included anywhere.
@@ -117,12 +118,15 @@ __device__ __forceinline__ sample* dst_row(const Plane& p, int y) {
     return reinterpret_cast<sample*>(p.dst + (u64)(u32)y * p.dst_pitch);
 }
 
-// Value of a stored sample, exact.
+// A value outside under the zero border, in the scale of to_float.
+#define OUTSIDE (-(float)CENTRE)
+
+// Value of a stored sample less CENTRE, exact.
 __device__ __forceinline__ float to_float(sample v) {
 #if SAMPLE == 32
     return v;
 #else
-    return (float)(u32)(v >> SHIFT);
+    return (float)(int)((u32)v >> SHIFT) - (float)CENTRE;
 #endif
 }
 
@@ -131,18 +135,31 @@ __device__ __forceinline__ float to_float(sample v) {
 __device__ __forceinline__ u32 to_code(sample v) { return (u32)v >> SHIFT; }
 #endif
 
-// Rounds half up and clamps; float planes pass. NaN (impossible in integer planes) becomes 0.
+// The end of a step: floor(sum * scale + offset) + base, clamped. `offset` holds the rounding's 1/2, and `base` the integer
+// part of whatever CENTRE took away, so that the float part stays small and keeps its fraction. Float planes: no rounding,
+// no clamp, base 0. The twin of backend/cpu/plane.rs::Finish: product and sum round apart, so that ties fall alike.
+struct Finish {
+    float scale;
+    float offset;
+    int base;
+};
+
 #if SAMPLE == 32
-__device__ __forceinline__ float to_sample(float v) { return v; }
+__device__ __forceinline__ float finish(float sum, const Finish& f) { return __fadd_rn(__fmul_rn(sum, f.scale), f.offset); }
 #else
-__device__ __forceinline__ u32 to_sample(float v) {
-    // The conversion clamps negative values to 0 and truncates.
-    return min(__float2uint_rz(v + 0.5f), (u32)MAX_VALUE) << SHIFT;
+__device__ __forceinline__ u32 finish(float sum, const Finish& f) {
+    const float v = __fadd_rn(__fmul_rn(sum, f.scale), f.offset);
+#if CENTRE == 0
+    // The conversion truncates and clamps negative values to 0.
+    return min(__float2uint_rz(v), (u32)MAX_VALUE) << SHIFT;
+#else
+    return (u32)min(max(__float2int_rd(v) + f.base, 0), (int)MAX_VALUE) << SHIFT;
+#endif
 }
 #endif
 
 // A word whose value as a float is 2^23 + code: subtracting 2^23 is exact and cheaper than a conversion instruction.
-#define MAGIC 8388608.0f
+#define MAGIC (8388608.0f + (float)CENTRE)
 
 __device__ __forceinline__ void unpack(raw4 r, float v[4]) {
 #if SAMPLE == 8
@@ -155,10 +172,10 @@ __device__ __forceinline__ void unpack(raw4 r, float v[4]) {
     r.x = (r.x >> SHIFT) & (0x00010001u * MAX_VALUE);
     r.y = (r.y >> SHIFT) & (0x00010001u * MAX_VALUE);
 #endif
-    v[0] = __uint_as_float(__byte_perm(r.x, 0x4b000000u, 0x7410)) - MAGIC;
-    v[1] = __uint_as_float(__byte_perm(r.x, 0x4b000000u, 0x7432)) - MAGIC;
-    v[2] = __uint_as_float(__byte_perm(r.y, 0x4b000000u, 0x7410)) - MAGIC;
-    v[3] = __uint_as_float(__byte_perm(r.y, 0x4b000000u, 0x7432)) - MAGIC;
+    v[0] = __uint_as_float(__byte_perm(r.x, 0x4b000000u, 0x7610)) - MAGIC;
+    v[1] = __uint_as_float(__byte_perm(r.x, 0x4b000000u, 0x7632)) - MAGIC;
+    v[2] = __uint_as_float(__byte_perm(r.y, 0x4b000000u, 0x7610)) - MAGIC;
+    v[3] = __uint_as_float(__byte_perm(r.y, 0x4b000000u, 0x7632)) - MAGIC;
 #else
     v[0] = r.x;
     v[1] = r.y;
@@ -167,17 +184,23 @@ __device__ __forceinline__ void unpack(raw4 r, float v[4]) {
 #endif
 }
 
-// Rounds, clamps and stores four samples at sample index x, a multiple of 4. May write the padding behind the row.
-__device__ __forceinline__ void store4(sample* row, int x, const float v[4]) {
+// Stores four finished samples at sample index x, a multiple of 4. May write the padding behind the row.
 #if SAMPLE == 8
-    const u32 a = to_sample(v[0]), b = to_sample(v[1]), c = to_sample(v[2]), d = to_sample(v[3]);
+__device__ __forceinline__ void put4(sample* row, int x, u32 a, u32 b, u32 c, u32 d) {
     *reinterpret_cast<u32*>(row + x) = __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+}
 #elif SAMPLE == 16
-    const u32 a = to_sample(v[0]), b = to_sample(v[1]), c = to_sample(v[2]), d = to_sample(v[3]);
+__device__ __forceinline__ void put4(sample* row, int x, u32 a, u32 b, u32 c, u32 d) {
     *reinterpret_cast<uint2*>(row + x) = make_uint2(__byte_perm(a, b, 0x5410), __byte_perm(c, d, 0x5410));
+}
 #else
-    *reinterpret_cast<float4*>(row + x) = make_float4(v[0], v[1], v[2], v[3]);
+__device__ __forceinline__ void put4(sample* row, int x, float a, float b, float c, float d) {
+    *reinterpret_cast<float4*>(row + x) = make_float4(a, b, c, d);
+}
 #endif
+
+__device__ __forceinline__ void store4(sample* row, int x, const float sums[4], const Finish& f) {
+    put4(row, x, finish(sums[0], f), finish(sums[1], f), finish(sums[2], f), finish(sums[3], f));
 }
 
 // Four samples gathered through the border rule: columns[i] is a sample index or -1 for zero.

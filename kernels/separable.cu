@@ -29,8 +29,7 @@
 struct Taps {
     float col[2 * RADIUS_Y + 1];
     float row[2 * RADIUS_X + 1];
-    float scale;
-    float bias;
+    Finish finish;
 };
 
 // Column sums of ROWS rows from y0 on, for a lane's strip.
@@ -113,9 +112,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) separable__fused(const 
         if (y0 + o >= p.height) break;
         float v[4];
         sum_row(sums[warp][o], lane, t.row, v);
-#pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = fmaf(v[i], t.scale, t.bias);
-        store4(dst_row(p, y0 + o), x, v);
+        store4(dst_row(p, y0 + o), x, v, t.finish);
     }
 }
 
@@ -154,22 +151,25 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) unsharp__fused(const __
         sum_row(sums[warp][o], lane, t.row, v);
         // The row's padding is readable, so a strip that ends outside needs no care.
         unpack(*reinterpret_cast<const raw4*>(src_row(p, y0 + o) + x), in);
+#if SAMPLE == 32
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[i] = in[i] + (in[i] - v[i] * t.scale) * ((float)t.amount * (1.f / 65536.f));
+        put4(dst_row(p, y0 + o), x, v[0], v[1], v[2], v[3]);
+#else
+        u32 code[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-#if SAMPLE == 32
-            v[i] = in[i] + (in[i] - v[i] * t.scale) * ((float)t.amount * (1.f / 65536.f));
-#else
             const int blur = (int)fmaf(v[i], t.scale, 0.5f);
-            const int code = (int)in[i];
+            const int value = (int)in[i];
 #if MAX_VALUE <= 255
-            v[i] = (float)(code + (((code - blur) * t.amount) >> 16));
+            const int sharp = value + (((value - blur) * t.amount) >> 16); // the host bounds the amount
 #else
-            // Beyond 2^24 float rounds, but such values are clamped anyway.
-            v[i] = (float)(code + (int)(((long long)(code - blur) * t.amount) >> 16));
+            const int sharp = value + (int)(((long long)(value - blur) * t.amount) >> 16);
 #endif
-#endif
+            code[i] = (u32)min(max(sharp, 0), (int)MAX_VALUE) << SHIFT;
         }
-        store4(dst_row(p, y0 + o), x, v);
+        put4(dst_row(p, y0 + o), x, code[0], code[1], code[2], code[3]);
+#endif
     }
 }
 
@@ -180,8 +180,8 @@ struct Pass {
     const float* taps;
     int count;  // a multiple of 8
     int anchor; // tap that falls on the sample itself
-    float scale;
-    float bias;
+    float outside; // a row sum of samples outside under the zero border
+    Finish finish;
 };
 
 #define OUTPUTS 8
@@ -207,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__rows(const __gr
         __syncthreads();
         for (int i = threadIdx.x; i < THREADS * OUTPUTS + taps * COMPONENTS; i += THREADS) {
             const int column = border_sample(origin + i, p.width);
-            staged[AT(i)] = column < 0 ? 0.f : to_float(row[column]);
+            staged[AT(i)] = column < 0 ? OUTSIDE : to_float(row[column]);
         }
         __syncthreads();
         const int at = threadIdx.x * OUTPUTS;
@@ -240,9 +240,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__rows(const __gr
     }
 }
 
-__device__ __forceinline__ float sum_at(const float* column, u64 pitch, int height, int y) {
+__device__ __forceinline__ float sum_at(const float* column, u64 pitch, int height, float outside, int y) {
     const int row = border_index(y, height);
-    return row < 0 ? 0.f : column[(u64)(u32)row * pitch];
+    return row < 0 ? outside : column[(u64)(u32)row * pitch];
 }
 
 // Vertical sums of a float plane, into samples. A thread makes 8 sums below each other.
@@ -259,11 +259,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__cols(const __gr
     for (int o = 0; o < OUTPUTS; o++) acc[o] = 0.f;
     const int top = y0 - t.anchor;
 #pragma unroll
-    for (int o = 0; o < OUTPUTS - 1; o++) window[o] = sum_at(column, pitch, p.height, top + o);
+    for (int o = 0; o < OUTPUTS - 1; o++) window[o] = sum_at(column, pitch, p.height, t.outside, top + o);
     for (int k = 0; k < t.count; k += OUTPUTS) {
 #pragma unroll
         for (int u = 0; u < OUTPUTS; u++) {
-            window[(u + OUTPUTS - 1) % OUTPUTS] = sum_at(column, pitch, p.height, top + k + u + OUTPUTS - 1);
+            window[(u + OUTPUTS - 1) % OUTPUTS] = sum_at(column, pitch, p.height, t.outside, top + k + u + OUTPUTS - 1);
             const float w = __ldg(t.taps + k + u);
 #pragma unroll
             for (int o = 0; o < OUTPUTS; o++) acc[o] = fmaf(w, window[(u + o) % OUTPUTS], acc[o]);
@@ -271,6 +271,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__cols(const __gr
     }
 #pragma unroll
     for (int o = 0; o < OUTPUTS; o++)
-        if (y0 + o < p.height) dst_row(p, y0 + o)[x] = (sample)to_sample(fmaf(acc[o], t.scale, t.bias));
+        if (y0 + o < p.height) dst_row(p, y0 + o)[x] = (sample)finish(acc[o], t.finish);
 }
 #endif

@@ -69,7 +69,8 @@ pub struct Found {
     pub version: Result<(u32, u32), String>,
 }
 
-const HOW_TO_GET: &str = "install NVIDIA's CUDA toolkit, or `pip install nvidia-cuda-nvrtc-cu12`, or set CONVOY_NVRTC to libnvrtc.so's path";
+const HOW_TO_GET: &str =
+    "install NVIDIA's CUDA toolkit, or `pip install nvidia-cuda-nvrtc-cu12`, or set CONVOY_NVRTC to libnvrtc.so's path";
 
 impl Nvrtc {
     /// Loads the newest NVRTC whose major version is at most `driver_major`; None takes the newest of all (no driver).
@@ -98,7 +99,8 @@ impl Nvrtc {
         }
         best.ok_or_else(|| {
             let driver = driver_major.map_or(String::new(), |major| format!(" for a driver of CUDA {major}"));
-            let error = Error::failed("cannot compile CUDA kernels", format!("no usable NVRTC library (libnvrtc.so) was found{driver}{rejected}"));
+            let error =
+                Error::failed("cannot compile CUDA kernels", format!("no usable NVRTC library (libnvrtc.so) was found{driver}{rejected}"));
             error.hint(HOW_TO_GET)
         })
     }
@@ -127,7 +129,8 @@ impl Nvrtc {
         let (mut major, mut minor): (c_int, c_int) = (0, 0);
         {
             // SAFETY: nvrtcVersion has had this signature since CUDA 7.
-            let version = unsafe { library.get::<unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int>(b"nvrtcVersion\0") }.map_err(|e| failed(&e))?;
+            let version = unsafe { library.get::<unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int>(b"nvrtcVersion\0") }
+                .map_err(|e| failed(&e))?;
             // SAFETY: writes two ints.
             let code = unsafe { version(&mut major, &mut minor) };
             if code != 0 {
@@ -174,14 +177,20 @@ impl Nvrtc {
         let outcome = kept.build(&options);
         let log = kept.log();
         if let Err(cause) = outcome {
-            return Err(Error::failed(what(), format!("{cause}\n{}", log.trim())).hint(format!("NVRTC {}.{} at {}", self.version.0, self.version.1, self.path.display())));
+            return Err(Error::failed(what(), format!("{cause}\n{}", log.trim())).hint(format!(
+                "NVRTC {}.{} at {}",
+                self.version.0,
+                self.version.1,
+                self.path.display()
+            )));
         }
         let cubin = kept.cubin().map_err(|cause| Error::failed(what(), cause))?;
         Ok((cubin, log))
     }
 
     fn program(&self, code: &CStr, name: &CStr, header: &CStr, header_name: &CStr) -> Result<Handle<'_>, String> {
-        type Create = unsafe extern "C" fn(*mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char) -> c_int;
+        type Create =
+            unsafe extern "C" fn(*mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char) -> c_int;
         let create: Create = self.symbol(b"nvrtcCreateProgram\0")?;
         let mut raw: Program = ptr::null_mut();
         let (headers, names) = ([header.as_ptr()], [header_name.as_ptr()]);
@@ -267,7 +276,8 @@ fn candidates() -> Vec<PathBuf> {
         let path = PathBuf::from(explicit);
         return if path.is_dir() { libraries_in(&path) } else { vec![path] };
     }
-    let mut found: Vec<PathBuf> = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"].iter().map(PathBuf::from).collect();
+    let mut found: Vec<PathBuf> =
+        ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"].iter().map(PathBuf::from).collect();
     for folder in folders() {
         found.extend(libraries_in(&folder));
     }

@@ -54,9 +54,7 @@ pub fn init() -> Result<()> {
 pub fn driver_version() -> Result<(u32, u32)> {
     let mut version: c_int = 0;
     // SAFETY: writes one int.
-    unsafe { sys::cuDriverGetVersion(&mut version) }
-        .result()
-        .map_err(|e| driver_error("cannot read the CUDA driver's version", e))?;
+    unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(|e| driver_error("cannot read the CUDA driver's version", e))?;
     let version = version.unsigned_abs();
     Ok((version / 1000, version % 1000 / 10))
 }
@@ -109,7 +107,8 @@ fn info(index: usize) -> Result<DeviceInfo> {
     let ordinal = c_int::try_from(index).unwrap_or(c_int::MAX);
     let device = result::device::get(ordinal).map_err(|e| driver_error(format!("cannot open GPU {index}"), e))?;
     // SAFETY: `device` came from the driver.
-    let memory = unsafe { result::device::total_mem(device) }.map_err(|e| driver_error(format!("cannot read the memory of GPU {index}"), e))?;
+    let memory =
+        unsafe { result::device::total_mem(device) }.map_err(|e| driver_error(format!("cannot read the memory of GPU {index}"), e))?;
     // Kilohertz and bits; two transfers per clock.
     let clock = attribute(device, A::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0);
     let bus = attribute(device, A::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0);
@@ -152,7 +151,11 @@ impl Context {
         let count = found.len();
         let info = found.into_iter().nth(index).ok_or_else(|| {
             let error = Error::failed(format!("cannot open GPU {index}"), format!("the driver shows {count} of them"));
-            if count == 0 { error.hint("check `nvidia-smi` and CUDA_VISIBLE_DEVICES") } else { error.hint("count from 0; `convoy doctor` lists them") }
+            if count == 0 {
+                error.hint("check `nvidia-smi` and CUDA_VISIBLE_DEVICES")
+            } else {
+                error.hint("count from 0; `convoy doctor` lists them")
+            }
         })?;
         let ordinal = c_int::try_from(index).unwrap_or(c_int::MAX);
         let failed = |e| driver_error(format!("cannot open GPU {index} ({})", info.name), e);
@@ -203,7 +206,8 @@ impl DeviceBuffer {
         context.bind()?;
         // SAFETY: freed once, in drop.
         let ptr = unsafe { result::malloc_sync(bytes.max(1)) }.map_err(|e| {
-            driver_error(format!("cannot allocate {} MiB of GPU memory", bytes.div_ceil(1 << 20)), e).hint("lower --lanes, or free GPU memory")
+            driver_error(format!("cannot allocate {} MiB of GPU memory", bytes.div_ceil(1 << 20)), e)
+                .hint("lower --lanes, or free GPU memory")
         })?;
         Ok(Self { context: Arc::clone(context), ptr, bytes })
     }
@@ -268,7 +272,8 @@ impl Stream {
     /// A device error.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         context.bind()?;
-        let raw = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(|e| driver_error("cannot create a CUDA stream", e))?;
+        let raw =
+            result::stream::create(result::stream::StreamKind::NonBlocking).map_err(|e| driver_error("cannot create a CUDA stream", e))?;
         Ok(Self { context: Arc::clone(context), raw })
     }
 
@@ -301,7 +306,9 @@ impl Stream {
     /// A device error.
     pub unsafe fn upload(&self, dst: DevicePtr, src: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: promised by the caller.
-        unsafe { sys::cuMemcpyHtoDAsync_v2(dst, src.cast(), bytes, self.raw) }.result().map_err(|e| driver_error("cannot upload a frame", e))
+        unsafe { sys::cuMemcpyHtoDAsync_v2(dst, src.cast(), bytes, self.raw) }
+            .result()
+            .map_err(|e| driver_error("cannot upload a frame", e))
     }
 
     /// Enqueues a copy of `bytes` to the host.
@@ -313,7 +320,9 @@ impl Stream {
     /// A device error.
     pub unsafe fn download(&self, dst: *mut u8, src: DevicePtr, bytes: usize) -> Result<()> {
         // SAFETY: promised by the caller.
-        unsafe { sys::cuMemcpyDtoHAsync_v2(dst.cast(), src, bytes, self.raw) }.result().map_err(|e| driver_error("cannot download a frame", e))
+        unsafe { sys::cuMemcpyDtoHAsync_v2(dst.cast(), src, bytes, self.raw) }
+            .result()
+            .map_err(|e| driver_error("cannot download a frame", e))
     }
 
     /// Enqueues a copy inside device memory.
@@ -402,7 +411,8 @@ impl Event {
     /// A device error.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
         context.bind()?;
-        let raw = result::event::create(sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC).map_err(|e| driver_error("cannot create a CUDA event", e))?;
+        let raw =
+            result::event::create(sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC).map_err(|e| driver_error("cannot create a CUDA event", e))?;
         Ok(Self { context: Arc::clone(context), raw })
     }
 
@@ -488,7 +498,8 @@ impl Module {
     pub fn load(context: &Arc<Context>, cubin: &[u8]) -> Result<Arc<Self>> {
         context.bind()?;
         // SAFETY: a cubin is self-describing ELF; the driver copies it during the call.
-        let raw = unsafe { result::module::load_data(cubin.as_ptr().cast()) }.map_err(|e| driver_error("cannot load a compiled kernel", e))?;
+        let raw =
+            unsafe { result::module::load_data(cubin.as_ptr().cast()) }.map_err(|e| driver_error("cannot load a compiled kernel", e))?;
         Ok(Arc::new(Self { context: Arc::clone(context), raw }))
     }
 
@@ -499,7 +510,8 @@ impl Module {
     pub fn kernel(self: &Arc<Self>, entry: &str) -> Result<Kernel> {
         let name = CString::new(entry).map_err(|e| Error::failed(format!("cannot find the kernel '{entry}'"), e))?;
         // SAFETY: the module is loaded.
-        let raw = unsafe { result::module::get_function(self.raw, name) }.map_err(|e| driver_error(format!("cannot find the kernel '{entry}'"), e))?;
+        let raw = unsafe { result::module::get_function(self.raw, name) }
+            .map_err(|e| driver_error(format!("cannot find the kernel '{entry}'"), e))?;
         Ok(Kernel { raw, _module: Arc::clone(self) })
     }
 }
