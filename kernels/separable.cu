@@ -221,7 +221,7 @@ struct Pass {
     Finish finish;
 };
 
-#define OUTPUTS 8
+#define OUTPUTS 8 // per thread; also the taps that are summed apart, since partial sums of thousands of taps would round away
 #define THREADS 128
 #define STEP 256
 // One float of padding behind every 8, so that lanes 8 apart hit different banks.
@@ -253,19 +253,27 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__rows(const __gr
 #pragma unroll
         for (int o = 0; o < OUTPUTS - 1; o++) window[o] = staged[AT(at + o)];
         for (int k = 0; k < taps; k += OUTPUTS) {
+            float part[OUTPUTS] = {};
 #pragma unroll
             for (int u = 0; u < OUTPUTS; u++) {
                 window[(u + OUTPUTS - 1) % OUTPUTS] = staged[AT(at + k + u + OUTPUTS - 1)];
                 const float w = __ldg(t.taps + tap0 + k + u);
 #pragma unroll
-                for (int o = 0; o < OUTPUTS; o++) acc[o] = fmaf(w, window[(u + o) % OUTPUTS], acc[o]);
+                for (int o = 0; o < OUTPUTS; o++) part[o] = fmaf(w, window[(u + o) % OUTPUTS], part[o]);
             }
+#pragma unroll
+            for (int o = 0; o < OUTPUTS; o++) acc[o] += part[o];
         }
 #else
-        for (int k = 0; k < taps; k++) {
-            const float w = __ldg(t.taps + tap0 + k);
+        for (int k0 = 0; k0 < taps; k0 += OUTPUTS) {
+            float part[OUTPUTS] = {};
+            for (int k = k0; k < k0 + OUTPUTS; k++) {
+                const float w = __ldg(t.taps + tap0 + k);
 #pragma unroll
-            for (int o = 0; o < OUTPUTS; o++) acc[o] = fmaf(w, staged[AT(at + k * COMPONENTS + o)], acc[o]);
+                for (int o = 0; o < OUTPUTS; o++) part[o] = fmaf(w, staged[AT(at + k * COMPONENTS + o)], part[o]);
+            }
+#pragma unroll
+            for (int o = 0; o < OUTPUTS; o++) acc[o] += part[o];
         }
 #endif
     }
@@ -298,13 +306,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__cols(const __gr
 #pragma unroll
     for (int o = 0; o < OUTPUTS - 1; o++) window[o] = sum_at(column, pitch, p.height, t.outside, top + o);
     for (int k = 0; k < t.count; k += OUTPUTS) {
+        float part[OUTPUTS] = {};
 #pragma unroll
         for (int u = 0; u < OUTPUTS; u++) {
             window[(u + OUTPUTS - 1) % OUTPUTS] = sum_at(column, pitch, p.height, t.outside, top + k + u + OUTPUTS - 1);
             const float w = __ldg(t.taps + k + u);
 #pragma unroll
-            for (int o = 0; o < OUTPUTS; o++) acc[o] = fmaf(w, window[(u + o) % OUTPUTS], acc[o]);
+            for (int o = 0; o < OUTPUTS; o++) part[o] = fmaf(w, window[(u + o) % OUTPUTS], part[o]);
         }
+#pragma unroll
+        for (int o = 0; o < OUTPUTS; o++) acc[o] += part[o];
     }
 #pragma unroll
     for (int o = 0; o < OUTPUTS; o++)

@@ -135,8 +135,9 @@ fn on_cpu(plan: &Plan, pictures: &[Picture]) -> Vec<Picture> {
     run(&Cpu, plan, &options(None, None), pictures).unwrap().iter().map(Picture::read).collect()
 }
 
-/// As [`check`]; above 12 bits a single frame may have 3 in 1000 samples off by one instead of 1 in 1000, since both sides
-/// sum in float, whose last bit is 1/256 of a code value there. Over all frames 1 in 1000 must hold there too.
+/// As [`check`]; above 12 bits a single frame may have 1 in 100 samples off by one instead of 1 in 1000 (and 3 of the
+/// smallest), since both sides sum in float, whose last bit is up to 1/64 of a code value there and the contents are chosen
+/// to be the worst. Over all frames 1 in 1000 must hold there too.
 fn compare(frame: &Frame, want: &Picture) -> Result<Tally, String> {
     let format = want.shape.format;
     if format.sample() != Sample::U16 || format.depth <= 12 {
@@ -155,7 +156,7 @@ fn compare(frame: &Frame, want: &Picture) -> Result<Tally, String> {
             }
         }
     }
-    if tally.unequal > (3 * tally.samples).div_ceil(1000) {
+    if tally.unequal > 3 + tally.samples / 100 {
         return Err(format!("{} of {} samples differ", tally.unequal, tally.samples));
     }
     Ok(tally)
@@ -372,7 +373,8 @@ fn timings() {
     let gauss = |radius: i64| separable(gaussian(radius as f64 / 3.0, radius), gaussian(radius as f64 / 3.0, radius));
     let f32s = PixelFormat::gray(32);
     let yuv = PixelFormat::yuv(8, 1, 1);
-    let cases: Vec<(&str, PixelFormat, (usize, usize), PlaneOp, Vec<&str>)> = vec![
+    type Case = (&'static str, PixelFormat, (usize, usize), PlaneOp, Vec<&'static str>);
+    let cases: Vec<Case> = vec![
         ("copy", gray8, hd, PlaneOp::Copy, vec!["auto"]),
         ("gauss 3", gray8, hd, gauss(1), vec!["fused", "separable", "naive"]),
         ("gauss 5", gray8, hd, gauss(2), vec!["fused"]),
