@@ -7,16 +7,11 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use cudarc::driver::{DriverError, result, sys};
 
 use crate::error::{Error, Result};
 use crate::pool::{Heap, HostMem};
-
-/// How long [`Event::wait`] polls: at thousands of frames per second sleeping for each costs a seventh of the rate, and at
-/// video rates 40 µs of polling are lost in the wait.
-const POLL: Duration = Duration::from_micros(40);
 
 /// Address in device memory.
 pub type DevicePtr = sys::CUdeviceptr;
@@ -240,14 +235,17 @@ impl DeviceBuffer {
         self.bytes
     }
 
-    /// Fills with one byte, and waits: for tests that poison outputs, and so that benchmarks never read unset memory.
+    /// Fills with one byte, and waits.
     ///
     /// # Errors
     /// A device error.
     pub fn fill(&self, byte: u8) -> Result<()> {
         self.context.bind()?;
         // SAFETY: the range is the buffer.
-        unsafe { result::memset_d8_sync(self.ptr, byte, self.bytes) }.map_err(|e| driver_error("cannot fill GPU memory", e))
+        unsafe { result::memset_d8_sync(self.ptr, byte, self.bytes) }
+            // Despite its name it may return early, and streams that do not wait for the default one could overtake it.
+            .and_then(|()| result::ctx::synchronize())
+            .map_err(|e| driver_error("cannot fill GPU memory", e))
     }
 }
 
@@ -399,7 +397,16 @@ pub struct RowCopy {
     pub rows: usize,
 }
 
-/// A point in a stream.
+/// How a thread waits for an [`Event`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Watching memory: at once, and a core is busy meanwhile.
+    Spins,
+    /// Asleep until an interrupt: tens of microseconds late, and the core is free for codecs.
+    Sleeps,
+}
+
+/// A point in a stream, with a time stamp.
 #[derive(Debug)]
 pub struct Event {
     context: Arc<Context>,
@@ -410,14 +417,17 @@ pub struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// An event with a time stamp whose waiter sleeps rather than spins: the waiting thread shares its core with codecs.
+    /// A new event.
     ///
     /// # Errors
     /// A device error.
-    pub fn new(context: &Arc<Context>) -> Result<Self> {
+    pub fn new(context: &Arc<Context>, waiting: Waiting) -> Result<Self> {
         context.bind()?;
-        let raw =
-            result::event::create(sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC).map_err(|e| driver_error("cannot create a CUDA event", e))?;
+        let flags = match waiting {
+            Waiting::Spins => sys::CUevent_flags::CU_EVENT_DEFAULT,
+            Waiting::Sleeps => sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC,
+        };
+        let raw = result::event::create(flags).map_err(|e| driver_error("cannot create a CUDA event", e))?;
         Ok(Self { context: Arc::clone(context), raw })
     }
 
@@ -430,22 +440,13 @@ impl Event {
         unsafe { result::event::record(self.raw, stream.raw) }.map_err(|e| driver_error("cannot record a CUDA event", e))
     }
 
-    /// Waits for the event: first polls for as long as a wake-up would take, then sleeps.
+    /// Waits for the event.
     ///
     /// # Errors
     /// An error of the work before it.
     pub fn wait(&self) -> Result<()> {
-        let failed = |e| driver_error("the GPU failed while it filtered a frame", e);
-        let begin = Instant::now();
-        while begin.elapsed() < POLL {
-            // SAFETY: the event is alive.
-            match unsafe { result::event::query(self.raw) } {
-                Err(DriverError(sys::cudaError_enum::CUDA_ERROR_NOT_READY)) => std::hint::spin_loop(),
-                other => return other.map_err(failed),
-            }
-        }
         // SAFETY: the event is alive.
-        unsafe { result::event::synchronize(self.raw) }.map_err(failed)
+        unsafe { result::event::synchronize(self.raw) }.map_err(|e| driver_error("the GPU failed while it filtered a frame", e))
     }
 
     /// Nanoseconds from `self` to `later`, both having happened.
