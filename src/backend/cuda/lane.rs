@@ -14,7 +14,8 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::Program;
 use super::device::{Context, DeviceBuffer, Event, RowCopy, Stream, Waiting};
 use super::geometry::{Element, Geometry, TAIL};
-use super::variants::{Buffer, FrameArgs, Place, element};
+use super::launch::{FrameArgs, Place};
+use super::spec::Buffer;
 use crate::backend::{BuildOptions, Built, Collector, Submitter, Ticket};
 use crate::error::{Error, Result};
 use crate::frame::{Frame, FrameLayout, FrameMem, Shape};
@@ -92,7 +93,6 @@ impl Buffers {
         let missing = || Error::failed("cannot run a kernel", "its scratch buffer was not made (a defect in the variants table)");
         let between =
             |index: usize| self.between.get(index % 2).map(|b| Place { base: b.ptr(), geometry: &self.packed }).ok_or_else(missing);
-        debug_assert!(matches!(element(buffer), Element::Sample) || !matches!(buffer, Buffer::Source | Buffer::Target));
         match buffer {
             Buffer::Source if step == 0 => Ok(Place { base: self.input.ptr(), geometry: input }),
             Buffer::Source => between(step - 1),
