@@ -206,7 +206,7 @@ typedef u32 acc;
 typedef u32 scratch;
 #endif
 
-// Mirrors variants.rs.
+// Mirrors lower.rs.
 struct Pass {
     int radius;
     u32 divisor;   // samples in the window that this pass finishes; 1 hands on the bare sum

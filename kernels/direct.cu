@@ -19,7 +19,7 @@
 #define TILE (128 - 2 * PAD)
 #define STAGED (WARPS * ROWS + 2 * RADIUS_Y)
 
-// Mirrors the bytes that variants.rs builds; sizes are odd, an even kernel is padded with zeros at the right and below.
+// Mirrors the bytes that lower.rs builds; sizes are odd, an even kernel is padded with zeros at the right and below.
 struct Taps {
     float tap[2 * RADIUS_Y + 1][2 * RADIUS_X + 1];
     Finish finish;
@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__tiled(const __g
 #define TILE 128
 #define STEP 8 // taps of a row taken together
 
-// Mirrors variants.rs. `taps` is `height + 2 (ROWS - 1)` rows of `pitch` weights (a multiple of 8), the first and last
+// Mirrors lower.rs. `taps` is `height + 2 (ROWS - 1)` rows of `pitch` weights (a multiple of 8), the first and last
 // ROWS - 1 of them zero, so that no row of a thread's window needs a test. `left` is a multiple of 4 (zero taps in front),
 // so that strips stay aligned.
 struct Kernel2D {

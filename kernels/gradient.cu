@@ -12,7 +12,7 @@
 
 // Compile-time: TAPS_X and TAPS_Y have a bit for each weight that is not zero.
 
-// Mirrors the bytes that variants.rs builds.
+// Mirrors the bytes that lower.rs builds.
 struct Gradients {
     float x[9];
     float y[9];

@@ -31,7 +31,7 @@ __device__ __forceinline__ float at_offset(const Plane& p, int x, int y, int dx,
 
 __device__ __forceinline__ void put(const Plane& p, const Place& at, float sum, const Finish& f) { dst_row(p, at.y)[at.x] = (sample)finish(sum, f); }
 
-// Mirrors variants.rs: weights in device memory, row-major.
+// Mirrors lower.rs: weights in device memory, row-major.
 struct Kernel2D {
     const float* taps;
     int width;
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) direct__naive(con
     put(p, at, sum, k.finish);
 }
 
-// Mirrors variants.rs: `height` column weights, then `width` row weights.
+// Mirrors lower.rs: `height` column weights, then `width` row weights.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) separable__naive(const __grid_constant__ Frame f, const __grid_constant__ Kernel2D k) {
     const Place at = place(f);
     if (!at.inside) return;
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) separable__naive(
     put(p, at, sum, k.finish);
 }
 
-// Mirrors variants.rs.
+// Mirrors lower.rs.
 struct Window {
     int radius_x;
     int radius_y;
@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) box__naive(const 
 #endif
 }
 
-// Mirrors variants.rs: binomial weights of the column (size_y of them), then of the row, as integers in device memory;
+// Mirrors lower.rs: binomial weights of the column (size_y of them), then of the row, as integers in device memory;
 // shift is log2 of the sum of all weights.
 struct Sharpen {
     const u32* weights;
@@ -140,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) unsharp__naive(co
 #endif
 }
 
-// Mirrors variants.rs.
+// Mirrors lower.rs.
 struct Gradients {
     float x[9];
     float y[9];

@@ -33,7 +33,7 @@ typedef float4 raw4;
 #error "SAMPLE must be 8, 16 or 32"
 #endif
 
-// One plane of one launch. Mirrors variants.rs::PlaneArgs.
+// One plane of one launch. Mirrors launch.rs::PlaneArgs.
 struct Plane {
     const u8* src;
     u8* dst;
@@ -48,7 +48,7 @@ struct Plane {
     u32 blocks_magic; // 2^32 / blocks_x, rounded up, at most 2^32 - 1
 };
 
-// All planes of one launch: blocks [first_block, next plane's first_block) belong to a plane. Mirrors variants.rs::FrameArgs.
+// All planes of one launch: blocks [first_block, next plane's first_block) belong to a plane. Mirrors launch.rs::FrameArgs.
 struct Frame {
     Plane plane[4];
     u32 count;

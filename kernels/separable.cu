@@ -29,7 +29,7 @@
 #define LOADS (SAMPLE == 8 ? 24 : SAMPLE == 16 ? 12 : 8)
 #define CHUNK (SPAN < LOADS ? SPAN : LOADS)
 
-// Mirrors the bytes that variants.rs builds.
+// Mirrors the bytes that lower.rs builds.
 struct Taps {
     float col[2 * RADIUS_Y + 1];
     float row[2 * RADIUS_X + 1];
@@ -160,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) separable__fused(const 
 }
 
 // FFmpeg's unsharp. The binomial sums are integers below 2^24 (the host checks), hence exact in float.
-// Mirrors the bytes that variants.rs builds: scale is 1 / sum of weights, a power of two; amount in 1/65536.
+// Mirrors the bytes that lower.rs builds: scale is 1 / sum of weights, a power of two; amount in 1/65536.
 struct Sharpen {
     float col[2 * RADIUS_Y + 1];
     float row[2 * RADIUS_X + 1];
@@ -212,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) unsharp__fused(const __
 
 #else // two passes of any radius
 
-// Mirrors variants.rs. Taps lie in device memory, padded with zeros to a multiple of 8.
+// Mirrors lower.rs. Taps lie in device memory, padded with zeros to a multiple of 8.
 struct Pass {
     const float* taps;
     int count;  // a multiple of 8

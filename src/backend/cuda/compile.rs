@@ -171,11 +171,11 @@ impl Nvrtc {
         for (key, value) in &request.defines {
             options.push(text(&format!("-D{key}={value}"))?);
         }
-        let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect::<Vec<_>>();
-        // The CStrings must outlive the call, so they are kept in `kept`.
-        let kept = self.program(&code, &name, &header_code, &header_name).map_err(|cause| Error::failed(what(), cause))?;
-        let outcome = kept.build(&options);
-        let log = kept.log();
+        // `options` keeps the strings that `pointers` point at until the call is over.
+        let pointers: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
+        let program = self.program(&code, &name, &header_code, &header_name).map_err(|cause| Error::failed(what(), cause))?;
+        let outcome = program.build(&pointers);
+        let log = program.log();
         if let Err(cause) = outcome {
             return Err(Error::failed(what(), format!("{cause}\n{}", log.trim())).hint(format!(
                 "NVRTC {}.{} at {}",
@@ -184,7 +184,7 @@ impl Nvrtc {
                 self.path.display()
             )));
         }
-        let cubin = kept.cubin().map_err(|cause| Error::failed(what(), cause))?;
+        let cubin = program.cubin().map_err(|cause| Error::failed(what(), cause))?;
         Ok((cubin, log))
     }
 

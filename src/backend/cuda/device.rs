@@ -2,21 +2,14 @@
 //!
 //! Built on cudarc's thin result layer, not on its safe one: that layer records an event per slice and launch, and a lane
 //! is one stream in order, which needs none. Nothing here panics when the driver is absent: [`present`] is asked first.
+//! One file, since each owner is a few lines and they share the same rules for binding and freeing.
 
 use std::ffi::{CString, c_int, c_void};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use cudarc::driver::{DriverError, result, sys};
 
 use crate::error::{Error, Result};
-use crate::pool::{Heap, HostMem};
-
-/// How long [`Event::wait`] polls: at thousands of frames per second sleeping for each costs a seventh of the rate, and at
-/// video rates 40 µs of polling are lost in the wait.
-const POLL: Duration = Duration::from_micros(40);
 
 /// Address in device memory.
 pub type DevicePtr = sys::CUdeviceptr;
@@ -240,14 +233,17 @@ impl DeviceBuffer {
         self.bytes
     }
 
-    /// Fills with one byte, and waits: for tests that poison outputs, and so that benchmarks never read unset memory.
+    /// Fills with one byte, and waits.
     ///
     /// # Errors
     /// A device error.
     pub fn fill(&self, byte: u8) -> Result<()> {
         self.context.bind()?;
         // SAFETY: the range is the buffer.
-        unsafe { result::memset_d8_sync(self.ptr, byte, self.bytes) }.map_err(|e| driver_error("cannot fill GPU memory", e))
+        unsafe { result::memset_d8_sync(self.ptr, byte, self.bytes) }
+            // Despite its name it may return early, and streams that do not wait for the default one could overtake it.
+            .and_then(|()| result::ctx::synchronize())
+            .map_err(|e| driver_error("cannot fill GPU memory", e))
     }
 }
 
@@ -399,7 +395,16 @@ pub struct RowCopy {
     pub rows: usize,
 }
 
-/// A point in a stream.
+/// How a thread waits for an [`Event`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Watching memory: at once, and a core is busy meanwhile.
+    Spins,
+    /// Asleep until an interrupt: tens of microseconds late, and the core is free for codecs.
+    Sleeps,
+}
+
+/// A point in a stream, with a time stamp.
 #[derive(Debug)]
 pub struct Event {
     context: Arc<Context>,
@@ -410,14 +415,17 @@ pub struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// An event with a time stamp whose waiter sleeps rather than spins: the waiting thread shares its core with codecs.
+    /// A new event.
     ///
     /// # Errors
     /// A device error.
-    pub fn new(context: &Arc<Context>) -> Result<Self> {
+    pub fn new(context: &Arc<Context>, waiting: Waiting) -> Result<Self> {
         context.bind()?;
-        let raw =
-            result::event::create(sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC).map_err(|e| driver_error("cannot create a CUDA event", e))?;
+        let flags = match waiting {
+            Waiting::Spins => sys::CUevent_flags::CU_EVENT_DEFAULT,
+            Waiting::Sleeps => sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC,
+        };
+        let raw = result::event::create(flags).map_err(|e| driver_error("cannot create a CUDA event", e))?;
         Ok(Self { context: Arc::clone(context), raw })
     }
 
@@ -430,22 +438,13 @@ impl Event {
         unsafe { result::event::record(self.raw, stream.raw) }.map_err(|e| driver_error("cannot record a CUDA event", e))
     }
 
-    /// Waits for the event: first polls for as long as a wake-up would take, then sleeps.
+    /// Waits for the event.
     ///
     /// # Errors
     /// An error of the work before it.
     pub fn wait(&self) -> Result<()> {
-        let failed = |e| driver_error("the GPU failed while it filtered a frame", e);
-        let begin = Instant::now();
-        while begin.elapsed() < POLL {
-            // SAFETY: the event is alive.
-            match unsafe { result::event::query(self.raw) } {
-                Err(DriverError(sys::cudaError_enum::CUDA_ERROR_NOT_READY)) => std::hint::spin_loop(),
-                other => return other.map_err(failed),
-            }
-        }
         // SAFETY: the event is alive.
-        unsafe { result::event::synchronize(self.raw) }.map_err(failed)
+        unsafe { result::event::synchronize(self.raw) }.map_err(|e| driver_error("the GPU failed while it filtered a frame", e))
     }
 
     /// Nanoseconds from `self` to `later`, both having happened.
@@ -582,76 +581,4 @@ pub struct Grid {
     pub threads: u32,
     /// Dynamic shared memory per block in bytes.
     pub shared_bytes: u32,
-}
-
-/// Host memory that the GPU copies from and to asynchronously: portable, never write-combined (the encoder reads it).
-///
-/// When pinning fails (a locked-memory limit), heap memory serves instead, slower, and says so once.
-pub struct Pinned {
-    context: Arc<Context>,
-    heap: Heap,
-    /// Addresses that came from the heap because pinning failed; empty as a rule.
-    unpinned: Mutex<Vec<usize>>,
-    fell_back: AtomicBool,
-}
-
-impl Pinned {
-    /// Memory for GPU `context`.
-    pub fn new(context: Arc<Context>) -> Self {
-        Self { context, heap: Heap, unpinned: Mutex::new(Vec::new()), fell_back: AtomicBool::new(false) }
-    }
-
-    fn unpinned(&self) -> MutexGuard<'_, Vec<usize>> {
-        // A push or removal cannot leave the list half-changed, so a poisoned lock is still sound.
-        self.unpinned.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn pin(&self, bytes: usize) -> Result<NonNull<u8>> {
-        // Called from codec threads, which never saw the context before.
-        self.context.bind()?;
-        let what = || format!("cannot pin {} KiB of memory for the GPU", bytes.div_ceil(1024));
-        // SAFETY: freed once, in `free`.
-        let raw = unsafe { result::malloc_host(bytes.max(1), sys::CU_MEMHOSTALLOC_PORTABLE) }.map_err(|e| driver_error(what(), e))?;
-        let ptr = NonNull::new(raw.cast::<u8>()).ok_or_else(|| Error::failed(what(), "the driver returned no memory"))?;
-        // SAFETY: the driver gave `bytes` bytes; touching them now makes them initialised and keeps page faults out of the run.
-        unsafe { ptr.as_ptr().write_bytes(0, bytes) };
-        Ok(ptr)
-    }
-}
-
-impl HostMem for Pinned {
-    fn alloc(&self, bytes: usize) -> Result<NonNull<u8>> {
-        if !self.fell_back.load(Ordering::Acquire) {
-            match self.pin(bytes) {
-                Ok(ptr) => return Ok(ptr),
-                Err(error) => {
-                    if !self.fell_back.swap(true, Ordering::AcqRel) {
-                        eprintln!("warning: {error}; copies will be slower");
-                    }
-                }
-            }
-        }
-        let ptr = self.heap.alloc(bytes)?;
-        self.unpinned().push(ptr.as_ptr().addr());
-        Ok(ptr)
-    }
-
-    unsafe fn free(&self, ptr: NonNull<u8>, bytes: usize) {
-        let from_heap = {
-            let mut unpinned = self.unpinned();
-            let found = unpinned.iter().position(|&address| address == ptr.as_ptr().addr());
-            found.map(|index| unpinned.swap_remove(index)).is_some()
-        };
-        if from_heap {
-            // SAFETY: listed, so it came from the heap in `alloc` with the same size; the caller frees once.
-            unsafe { self.heap.free(ptr, bytes) }
-        } else if self.context.bind().is_ok() {
-            // SAFETY: not listed, so `pin` made it; the caller frees once.
-            let _ = unsafe { result::free_host(ptr.as_ptr().cast()) };
-        }
-    }
-
-    fn pinned(&self) -> bool {
-        !self.fell_back.load(Ordering::Acquire)
-    }
 }

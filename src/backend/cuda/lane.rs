@@ -7,14 +7,15 @@
 //! reused.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::Program;
-use super::device::{Context, DeviceBuffer, Event, RowCopy, Stream};
+use super::device::{Context, DeviceBuffer, Event, RowCopy, Stream, Waiting};
 use super::geometry::{Element, Geometry, TAIL};
-use super::variants::{Buffer, FrameArgs, Place, element};
+use super::launch::{FrameArgs, Place};
+use super::spec::Buffer;
 use crate::backend::{BuildOptions, Built, Collector, Submitter, Ticket};
 use crate::error::{Error, Result};
 use crate::frame::{Frame, FrameLayout, FrameMem, Shape};
@@ -50,12 +51,18 @@ impl Buffers {
         let output_geometry = Geometry::of_packed_layout(&layout);
         let (word, double) = (Geometry::packed(shape, Element::Word), Geometry::packed(shape, Element::Double));
         let used = |buffer: Buffer| program.launches.iter().any(|(_, l)| l.from == buffer || l.to == buffer || l.aux == Some(buffer));
-        let make = |buffer: Buffer, bytes: usize| used(buffer).then(|| DeviceBuffer::new(context, bytes)).transpose();
+        // Cleared once, so that padding, which is downloaded with the rows, never shows what was in GPU memory before.
+        let cleared = |bytes: usize| {
+            let buffer = DeviceBuffer::new(context, bytes)?;
+            buffer.fill(0)?;
+            Ok::<_, Error>(buffer)
+        };
+        let make = |buffer: Buffer, bytes: usize| used(buffer).then(|| cleared(bytes)).transpose();
         let last_step = program.plan.steps.len().saturating_sub(1);
         let buffers = Self {
-            input: DeviceBuffer::new(context, input_bytes.max(packed.bytes))?,
-            between: (0..last_step.min(2)).map(|_| DeviceBuffer::new(context, packed.bytes)).collect::<Result<_>>()?,
-            output: DeviceBuffer::new(context, output_geometry.bytes)?,
+            input: cleared(input_bytes.max(packed.bytes))?,
+            between: (0..last_step.min(2)).map(|_| cleared(packed.bytes)).collect::<Result<_>>()?,
+            output: cleared(output_geometry.bytes)?,
             scratch: [make(Buffer::Scratch(0), word.bytes)?, make(Buffer::Scratch(1), word.bytes)?],
             sums: make(Buffer::Sums, double.bytes)?,
             packed,
@@ -86,7 +93,6 @@ impl Buffers {
         let missing = || Error::failed("cannot run a kernel", "its scratch buffer was not made (a defect in the variants table)");
         let between =
             |index: usize| self.between.get(index % 2).map(|b| Place { base: b.ptr(), geometry: &self.packed }).ok_or_else(missing);
-        debug_assert!(matches!(element(buffer), Element::Sample) || !matches!(buffer, Buffer::Source | Buffer::Target));
         match buffer {
             Buffer::Source if step == 0 => Ok(Place { base: self.input.ptr(), geometry: input }),
             Buffer::Source => between(step - 1),
@@ -129,6 +135,10 @@ pub unsafe fn enqueue(program: &Program, args: &[FrameArgs], stream: &Stream) ->
     })
 }
 
+/// Where frames are usually ready sooner than this, the collector watches for them instead of sleeping: at thousands of
+/// frames per second a wake-up per frame costs a tenth of the rate; at video rates it is free and the core is not.
+const SPIN_BELOW: Duration = Duration::from_micros(250);
+
 struct Lane {
     id: usize,
     program: Arc<Program>,
@@ -138,6 +148,8 @@ struct Lane {
     geometry: Geometry,
     /// Before the upload, after it, after the kernels, after the download.
     events: [Event; 4],
+    /// After the download too, for a waiter that sleeps.
+    done: Event,
     /// In flight: the input, kept until its upload has run, and the slab that the download writes.
     frame: Option<Frame>,
     output: Option<Lease>,
@@ -157,8 +169,9 @@ impl Lane {
         let geometry = buffers.packed;
         let mut args = Vec::with_capacity(program.launches.len());
         buffers.arguments(program, &geometry, &mut args)?;
-        let event = || Event::new(context);
+        let event = || Event::new(context, Waiting::Spins);
         let events = [event()?, event()?, event()?, event()?];
+        let done = Event::new(context, Waiting::Sleeps)?;
         Ok(Self {
             id,
             program: Arc::clone(program),
@@ -166,6 +179,7 @@ impl Lane {
             args,
             geometry,
             events,
+            done,
             frame: None,
             output: None,
             stream: Stream::new(context)?,
@@ -227,16 +241,20 @@ impl Lane {
         // SAFETY: the lease is the lane's own until it is collected; the output buffer holds a whole packed slab.
         unsafe { stream.download(output.as_ptr(), self.buffers.output.ptr(), bytes) }?;
         downloaded.record(stream)?;
+        self.done.record(stream)?;
         DeviceStats::add(&stats.downloads, 1);
         DeviceStats::add(&stats.download_bytes, bytes as u64);
         Ok(())
     }
 
     /// Waits for the frame. On error the lane must be dropped.
-    fn collect(&mut self, layout: FrameLayout, stats: &DeviceStats) -> Result<Frame> {
+    fn collect(&mut self, layout: FrameLayout, waiting: Waiting, stats: &DeviceStats) -> Result<Frame> {
         let [started, uploaded, filtered, downloaded] = &self.events;
         self.stream.context().bind()?;
-        downloaded.wait()?;
+        match waiting {
+            Waiting::Spins => downloaded.wait()?,
+            Waiting::Sleeps => self.done.wait()?,
+        }
         DeviceStats::add(&stats.upload_ns, started.elapsed_ns(uploaded)?);
         DeviceStats::add(&stats.kernel_ns, uploaded.elapsed_ns(filtered)?);
         DeviceStats::add(&stats.download_ns, filtered.elapsed_ns(downloaded)?);
@@ -293,6 +311,8 @@ struct Collect {
     busy: Receiver<Box<Lane>>,
     layout: FrameLayout,
     stats: Arc<DeviceStats>,
+    /// Moving average of the time that a frame was waited for.
+    usual_wait: Duration,
 }
 
 impl Collector for Collect {
@@ -305,7 +325,10 @@ impl Collector for Collect {
                 format!("lane {} with frame {carried:?} is due: tickets must be collected in order", lane.id),
             ));
         }
-        let frame = lane.collect(self.layout, &self.stats)?;
+        let begin = Instant::now();
+        let waiting = if self.usual_wait < SPIN_BELOW { Waiting::Spins } else { Waiting::Sleeps };
+        let frame = lane.collect(self.layout, waiting, &self.stats)?;
+        self.usual_wait = (7 * self.usual_wait + begin.elapsed()) / 8;
         // The submitter may be gone: the lane is dropped then.
         let _ = self.free.send(lane);
         Ok(frame)
@@ -337,6 +360,6 @@ pub fn build(context: &Arc<Context>, memory: Arc<dyn HostMem>, program: Program,
     let stats = Arc::new(DeviceStats::default());
     let pool = Pool::new(memory, layout.slab_bytes, Arc::clone(&options.budget));
     let submitter = Submit { context: Arc::clone(context), free: free_out, busy: busy_in, pool, shape, layout, stats: Arc::clone(&stats) };
-    let collector = Collect { free: free_in, busy: busy_out, layout, stats: Arc::clone(&stats) };
+    let collector = Collect { free: free_in, busy: busy_out, layout, stats: Arc::clone(&stats), usual_wait: Duration::from_millis(1) };
     Ok(Built { submitter: Box::new(submitter), collector: Box::new(collector), stats, notes })
 }

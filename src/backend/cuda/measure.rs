@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::{result, sys};
 
-use super::device::{DeviceBuffer, Event, Stream, driver_error};
+use super::device::{DeviceBuffer, Event, Stream, Waiting, driver_error};
 use super::lane::{Buffers, enqueue};
 use super::{Cuda, device};
 use crate::error::{Error, Result};
@@ -141,7 +141,7 @@ fn replay(stream: &Stream, frames: usize, settings: Settings, work: impl Fn(usiz
     work(0)?;
     stream.synchronize()?;
     let graph = Graph::capture(stream, || (0..frames).try_for_each(&work))?;
-    let (started, ended) = (Event::new(context)?, Event::new(context)?);
+    let (started, ended) = (Event::new(context, Waiting::Spins)?, Event::new(context, Waiting::Spins)?);
     let run = || -> Result<f64> {
         started.record(stream)?;
         graph.launch(stream)?;

@@ -16,12 +16,19 @@ pub mod compile;
 pub mod device;
 pub mod geometry;
 pub mod lane;
+pub mod launch;
+mod lower;
 pub mod measure;
+pub mod pinned;
+pub mod spec;
 pub mod variants;
 
 use compile::{Cache, Found, Nvrtc, Request};
-use device::{Context, DeviceBuffer, DeviceInfo, Module, Pinned};
-use variants::{Launch, Spec, Task};
+use device::{Context, DeviceBuffer, DeviceInfo, Module};
+use launch::Launch;
+use pinned::Pinned;
+use spec::Spec;
+use variants::Task;
 
 /// Bandwidth assumed where the driver does not tell, in bytes per second.
 const USUAL_BANDWIDTH: u64 = 500_000_000_000;
