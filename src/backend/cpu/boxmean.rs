@@ -1,12 +1,15 @@
 //! Box means by running sums: the cost does not grow with the radius. All rows are averaged horizontally into an intermediate
 //! plane, then all columns vertically, in strips.
 //!
-//! Integer planes stay exact: sums are 64-bit integers; between passes a mean is kept in 32-bit fixed point with
-//! 31 − depth fractional bits, so that each pass adds less than 2^(depth − 30) to the error.
+//! Integer planes: sums are integers, so that they never drift; between passes a mean is kept in fixed point. Where 12 fractional
+//! bits or more leave room for a window's sum in 32 bits, sums have 32 bits (each pass then adds at most 2^-12 to the error),
+//! else 64 bits and 31 − depth fractional bits (at most 2^(depth − 30)).
 
 use std::ops::Range;
 
+use super::linear::Level;
 use super::plane::{Codec, Source, Span, Target, load, store_codes, store_floats};
+use super::simd;
 use crate::filter::math::border_index;
 use crate::filter::plan::BoxMean;
 use crate::frame::Sample;
@@ -22,11 +25,16 @@ pub(super) struct BoxKernel {
     /// Division of each direction's passes; the last pass of all yields code values.
     row: Vec<Division>,
     col: Vec<Division>,
+    /// Sums fit 32 bits, and the SIMD functions may be used.
+    narrow: bool,
 }
+
+/// Fractional bits that 32-bit sums must leave: an error of 2^-12 turns one sample in 4096 at most.
+const NARROW_FRACTION: i32 = 12;
 
 /// Division of a window's sum by its size, moving between fixed-point scales.
 #[derive(Clone, Copy, Debug)]
-struct Division {
+pub(super) struct Division {
     pre: u32,
     factor: u64,
     post: u32,
@@ -48,14 +56,24 @@ impl Division {
     fn apply(self, sum: u64) -> u32 {
         (((sum >> self.pre) * self.factor + (1 << (self.post - 1))) >> self.post) as u32
     }
+
+    /// The same for a sum of 32 bits, in a form that vectorises.
+    #[inline(always)]
+    pub fn apply_narrow(self, sum: u32) -> u32 {
+        ((u64::from(sum >> self.pre) * u64::from(self.factor as u32) + (1 << (self.post - 1))) >> self.post) as u32
+    }
 }
 
 impl BoxKernel {
-    pub fn new(op: &BoxMean, mut span: Span, mut codec: Codec) -> Self {
+    pub fn new(op: &BoxMean, mut span: Span, mut codec: Codec, level: Level) -> Self {
         codec.centre = 0.0;
         (span.left, span.right) = (op.radius_x, op.radius_x);
         let max = codec.max as u64;
-        let fraction = (max + 1).leading_zeros() as i32 - 32;
+        let size = 2 * op.radius_x.max(op.radius_y) as u64 + 1;
+        // Bits that the largest sum of code values leaves free in a u32.
+        let free = max.saturating_mul(size).leading_zeros() as i32 - 32;
+        let narrow = level == Level::Simd && free >= NARROW_FRACTION && codec.sample != Sample::F32;
+        let fraction = if narrow { free } else { max.leading_zeros() as i32 - 33 };
         let passes = |radius: usize| if radius == 0 { 0 } else { op.power };
         let total = passes(op.radius_x) + passes(op.radius_y);
         let (mut have, mut row, mut col) = (0, Vec::new(), Vec::new());
@@ -67,7 +85,7 @@ impl BoxKernel {
             have = want;
             if horizontal { row.push(division) } else { col.push(division) }
         }
-        Self { op: *op, span, codec, row, col }
+        Self { op: *op, span, codec, row, col, narrow }
     }
 
     /// Values of 32-bit scratch that a worker needs.
@@ -100,6 +118,27 @@ impl BoxKernel {
         for division in &self.row {
             self.span.extend(input, 0);
             for component in 0..c {
+                if self.narrow {
+                    let mut sum: u32 = (0..=2 * radius).map(|i| input[i * c + component]).sum();
+                    if c == 1 {
+                        // Slices of equal length: no index is checked in the loop. The last step enters nothing.
+                        let last = start + values - 1;
+                        let steps = input.iter().zip(&input[2 * radius + 1..]);
+                        for (mean, (&leaving, &entering)) in output[start..last].iter_mut().zip(steps) {
+                            *mean = sum;
+                            sum = sum.wrapping_add(entering.wrapping_sub(leaving));
+                        }
+                        output[last] = sum;
+                        continue;
+                    }
+                    for x in 0..self.span.width {
+                        output[start + x * c + component] = sum;
+                        let leaving = input[x * c + component];
+                        let entering = input.get((x + 2 * radius + 1) * c + component).copied().unwrap_or(0);
+                        sum = sum.wrapping_add(entering).wrapping_sub(leaving);
+                    }
+                    continue;
+                }
                 let mut sum: u64 = (0..=2 * radius).map(|i| u64::from(input[i * c + component])).sum();
                 for x in 0..self.span.width {
                     output[start + x * c + component] = division.apply(sum);
@@ -107,6 +146,9 @@ impl BoxKernel {
                     let entering = input.get((x + 2 * radius + 1) * c + component).copied().unwrap_or(0);
                     sum = sum + u64::from(entering) - leaving;
                 }
+            }
+            if self.narrow {
+                simd::divide_codes(&mut output[start..start + values], *division);
             }
             std::mem::swap(&mut input, &mut output);
         }
@@ -180,6 +222,17 @@ impl BoxKernel {
 
     fn column_codes(&self, division: Division, input: &[u32], output: &mut [u32], width: usize) {
         let radius = self.op.radius_y as i64;
+        if self.narrow {
+            let row = |y: i64| self.inside(y).map(|row| &input[row * width..][..width]);
+            let mut sums = [0u32; STRIP];
+            for row in (-radius..=radius).filter_map(row) {
+                sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum += value);
+            }
+            for (y, out) in (0..).zip(output.chunks_exact_mut(width)) {
+                simd::slide_codes(&mut sums[..width], division, row(y - radius), row(y + radius + 1), out);
+            }
+            return;
+        }
         let mut sums = [0u64; STRIP];
         for row in (-radius..=radius).filter_map(|y| self.inside(y)) {
             for (sum, &value) in sums.iter_mut().zip(&input[row * width..][..width]) {

@@ -8,6 +8,7 @@ mod boxmean;
 mod crew;
 mod linear;
 mod plane;
+mod simd;
 mod step;
 mod unsharp;
 mod variant;

@@ -143,6 +143,21 @@ impl Value for f32 {
     }
 }
 
+impl Value for u16 {
+    #[inline(always)]
+    fn from_code(code: u32) -> Self {
+        code as u16
+    }
+    #[inline(always)]
+    fn from_float(value: f32) -> Self {
+        value as u16
+    }
+    #[inline(always)]
+    fn centred(self, _: f32) -> Self {
+        self
+    }
+}
+
 impl Value for u32 {
     #[inline(always)]
     fn from_code(code: u32) -> Self {
@@ -267,12 +282,18 @@ impl Finish {
         (floor + self.base) as u32
     }
 
+    /// The float sample of a sum.
+    #[inline(always)]
+    pub fn value(&self, sum: f32) -> f32 {
+        sum * self.scale + self.offset
+    }
+
     /// Stores a row of sums.
     #[inline(always)]
     pub fn store(&self, sums: &[f32], codec: Codec, out: &mut [u8]) {
         match codec.sample {
             Sample::U8 | Sample::U16 => store_codes(sums.iter().map(|&s| self.code(s)), codec, out),
-            Sample::F32 => store_floats(sums.iter().map(|&s| s * self.scale + self.offset), out),
+            Sample::F32 => store_floats(sums.iter().map(|&s| self.value(s)), out),
         }
     }
 }
@@ -306,8 +327,12 @@ impl Span {
     }
 
     /// Loads the row at virtual position `y` (any integer) into `row`, sides included. `row.len()` is [`Span::extended`].
-    #[inline(always)]
     pub fn load<T: Value>(&self, source: &Source, codec: Codec, y: i64, row: &mut [T]) {
+        self.load_with(source, codec, y, row, load);
+    }
+
+    /// As [`Span::load`], converting with `load`.
+    pub fn load_with<T: Value>(&self, source: &Source, codec: Codec, y: i64, row: &mut [T], load: fn(&[u8], Codec, &mut [T])) {
         let zero = T::from_code(0).centred(codec.centre);
         let Some(y) = border_index(y, self.height as i64, self.border) else {
             row.fill(zero);

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::boxmean::BoxKernel;
 use super::crew::Work;
-use super::linear::{DirectKernel, GradientKernel, SeparableKernel};
+use super::linear::{DirectKernel, GradientKernel, Level, Memory, Need, SeparableKernel};
 use super::plane::{Codec, Source, Span, Target};
-use super::unsharp::UnsharpKernel;
+use super::unsharp::{UnsharpKernel, Width};
 use super::variant::Variant;
 use crate::error::{Error, Result};
 use crate::filter::plan::{Plan, PlaneOp, Step};
-use crate::frame::{FrameLayout, MAX_PLANES, PixelFormat, PlaneLayout, Sample};
+use crate::frame::{FrameLayout, MAX_PLANES, PixelFormat, PlaneLayout};
 
 /// Rows of a task at least: shorter bands would compute too many halo rows twice.
 const BAND_ROWS: usize = 32;
@@ -18,6 +18,15 @@ const BAND_ROWS: usize = 32;
 /// All steps of a plan, shared by the workers.
 pub(super) struct Program {
     pub steps: Vec<Prepared>,
+    /// The most that any kernel needs.
+    need: Demand,
+}
+
+/// Values of scratch, by type.
+#[derive(Clone, Copy, Default)]
+struct Demand {
+    linear: Need,
+    /// 32-bit integers.
     words: usize,
     longs: usize,
 }
@@ -43,7 +52,7 @@ enum Kernel {
     Separable(SeparableKernel),
     Direct(DirectKernel),
     Box(BoxKernel),
-    Unsharp(UnsharpKernel, Sample),
+    Unsharp(UnsharpKernel),
     Gradient(GradientKernel),
 }
 
@@ -68,9 +77,20 @@ pub(super) struct Order {
 
 /// A worker's memory.
 pub(super) struct Scratch {
+    linear: Memory,
     codes: Vec<u32>,
-    floats: Vec<f32>,
     longs: Vec<u64>,
+}
+
+impl Demand {
+    fn max(self, other: Self) -> Self {
+        let linear = Need {
+            floats: self.linear.floats.max(other.linear.floats),
+            words: self.linear.words.max(other.linear.words),
+            offsets: self.linear.offsets.max(other.linear.offsets),
+        };
+        Self { linear, words: self.words.max(other.words), longs: self.longs.max(other.longs) }
+    }
 }
 
 impl Program {
@@ -79,7 +99,7 @@ impl Program {
     /// # Errors
     /// When a step is malformed.
     pub fn new(plan: &Plan, variants: &[Variant], threads: usize) -> Result<Arc<Self>> {
-        let mut program = Self { steps: Vec::new(), words: 0, longs: 0 };
+        let mut program = Self { steps: Vec::new(), need: Demand::default() };
         let mut shape = plan.input;
         for (step, &variant) in plan.steps.iter().zip(variants) {
             if step.input != shape || step.output != step.input {
@@ -94,9 +114,7 @@ impl Program {
         }
         for step in &program.steps {
             for kernel in &step.planes {
-                let (words, longs) = kernel.scratch();
-                program.words = program.words.max(words);
-                program.longs = program.longs.max(longs);
+                program.need = program.need.max(kernel.need());
             }
         }
         Ok(Arc::new(program))
@@ -105,6 +123,7 @@ impl Program {
     fn prepare(&self, step: &Step, variant: Variant, workers: usize) -> Result<Prepared> {
         let format = step.input.format;
         let codec = Codec::new(format);
+        let level = if variant == Variant::Scalar { Level::Plain } else { Level::Simd };
         let mut planes = Vec::new();
         let mut phases = vec![Vec::new()];
         let mut strips = Vec::new();
@@ -112,7 +131,7 @@ impl Program {
             check(op).map_err(|cause| Error::failed(format!("cannot run '{}' on the CPU", step.label), cause))?;
             let (width, height) = step.input.plane_size(plane);
             let span = Span { width, height, components: format.components(plane), left: 0, right: 0, border: step.border };
-            let kernel = Kernel::new(op, span, codec);
+            let kernel = Kernel::new(op, span, codec, level);
             // Twice as many bands as workers, so that a worker that starts late finds less to do.
             let bands = if workers == 1 { 1 } else { (2 * workers).min(height / BAND_ROWS).max(1) };
             let rows = (0..bands).map(|b| Task::Rows { plane, from: height * b / bands, to: height * (b + 1) / bands });
@@ -146,7 +165,9 @@ impl Work for Program {
     type Scratch = Scratch;
 
     fn scratch(&self) -> Scratch {
-        Scratch { codes: vec![0; self.words], floats: vec![0.0; self.words], longs: vec![0; self.longs] }
+        let Demand { linear, words, longs } = self.need;
+        let linear = Memory { floats: vec![0.0; linear.floats], words: vec![0; linear.words], offsets: vec![0; linear.offsets] };
+        Scratch { linear, codes: vec![0; words], longs: vec![0; longs] }
     }
 
     fn run(&self, order: &Order, task: usize, scratch: &mut Scratch) {
@@ -161,26 +182,24 @@ impl Work for Program {
                             unsafe { target.row(y) }.copy_from_slice(source.row(y));
                         }
                     }
-                    Kernel::Separable(kernel) => kernel.run(source, target, rows, &mut scratch.floats),
-                    Kernel::Direct(kernel) => kernel.run(source, target, rows, &mut scratch.floats),
-                    Kernel::Gradient(kernel) => kernel.run(source, target, rows, &mut scratch.floats),
+                    Kernel::Separable(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
+                    Kernel::Direct(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
+                    Kernel::Gradient(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
                     Kernel::Box(kernel) => {
-                        kernel.run_rows(source, &order.middle[plane], rows, &mut scratch.codes, &mut scratch.floats);
+                        kernel.run_rows(source, &order.middle[plane], rows, &mut scratch.codes, &mut scratch.linear.floats);
                     }
-                    Kernel::Unsharp(kernel, Sample::F32) => kernel.run_floats(source, target, rows, &mut scratch.floats),
-                    Kernel::Unsharp(kernel, Sample::U8 | Sample::U16) => {
-                        if kernel.wide() {
-                            kernel.run_codes(source, target, rows, &mut scratch.longs);
-                        } else {
-                            kernel.run_codes(source, target, rows, &mut scratch.codes);
-                        }
-                    }
+                    Kernel::Unsharp(kernel) => match kernel.width() {
+                        Width::Words => kernel.run_codes(source, target, rows, &mut scratch.linear.words),
+                        Width::Codes => kernel.run_codes(source, target, rows, &mut scratch.codes),
+                        Width::Longs => kernel.run_codes(source, target, rows, &mut scratch.longs),
+                        Width::Floats => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
+                    },
                 }
             }
             Task::Strip { plane, strip } => {
                 if let Kernel::Box(kernel) = &step.planes[plane] {
                     let middle = order.middle[plane].as_source();
-                    kernel.run_strip(&middle, &order.targets[plane], strip, &mut scratch.codes, &mut scratch.floats);
+                    kernel.run_strip(&middle, &order.targets[plane], strip, &mut scratch.codes, &mut scratch.linear.floats);
                 }
             }
         }
@@ -188,15 +207,15 @@ impl Work for Program {
 }
 
 impl Kernel {
-    fn new(op: &PlaneOp, span: Span, codec: Codec) -> Self {
+    fn new(op: &PlaneOp, span: Span, codec: Codec, level: Level) -> Self {
         match op {
             PlaneOp::Copy => Self::Copy,
-            PlaneOp::Separable(op) => Self::Separable(SeparableKernel::new(op, span, codec)),
-            PlaneOp::Direct(op) => Self::Direct(DirectKernel::new(op, span, codec)),
+            PlaneOp::Separable(op) => Self::Separable(SeparableKernel::new(op, span, codec, level)),
+            PlaneOp::Direct(op) => Self::Direct(DirectKernel::new(op, span, codec, level)),
             PlaneOp::Box(op) if op.radius_x == 0 && op.radius_y == 0 => Self::Copy,
-            PlaneOp::Box(op) => Self::Box(BoxKernel::new(op, span, codec)),
-            PlaneOp::Unsharp(op) => Self::Unsharp(UnsharpKernel::new(op, span, codec), codec.sample),
-            PlaneOp::Gradient(op) => Self::Gradient(GradientKernel::new(op, span, codec)),
+            PlaneOp::Box(op) => Self::Box(BoxKernel::new(op, span, codec, level)),
+            PlaneOp::Unsharp(op) => Self::Unsharp(UnsharpKernel::new(op, span, codec, level)),
+            PlaneOp::Gradient(op) => Self::Gradient(GradientKernel::new(op, span, codec, level)),
             // `check` has refused these.
             PlaneOp::Compass(_)
             | PlaneOp::Extremum(_)
@@ -207,16 +226,26 @@ impl Kernel {
         }
     }
 
-    /// Values of 32-bit and of 64-bit scratch that a worker needs.
-    fn scratch(&self) -> (usize, usize) {
+    /// The scratch that a worker needs.
+    fn need(&self) -> Demand {
+        let linear = |need| Demand { linear: need, ..Demand::default() };
+        // Integer and float planes use the one or the other; both are small beside the frames.
+        let words = |count| Demand { words: count, linear: Need { floats: count, ..Need::default() }, longs: 0 };
         match self {
-            Self::Copy => (0, 0),
-            Self::Separable(kernel) => (kernel.scratch(), 0),
-            Self::Direct(kernel) => (kernel.scratch(), 0),
-            Self::Gradient(kernel) => (kernel.scratch(), 0),
-            Self::Box(kernel) => (kernel.scratch(), 0),
-            Self::Unsharp(kernel, _) if kernel.wide() => (0, kernel.scratch()),
-            Self::Unsharp(kernel, _) => (kernel.scratch(), 0),
+            Self::Copy => Demand::default(),
+            Self::Separable(kernel) => linear(kernel.need()),
+            Self::Direct(kernel) => linear(kernel.need()),
+            Self::Gradient(kernel) => linear(kernel.need()),
+            Self::Box(kernel) => words(kernel.scratch()),
+            Self::Unsharp(kernel) => {
+                let count = kernel.scratch();
+                match kernel.width() {
+                    Width::Words => linear(Need { words: count, ..Need::default() }),
+                    Width::Floats => linear(Need { floats: count, ..Need::default() }),
+                    Width::Codes => Demand { words: count, ..Demand::default() },
+                    Width::Longs => Demand { longs: count, ..Demand::default() },
+                }
+            }
         }
     }
 }
