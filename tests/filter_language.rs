@@ -76,6 +76,16 @@ fn equal_graphs_have_equal_values() {
             assert_eq!(parse(other).unwrap_or_else(|e| panic!("{other}: {e}")), first, "{other}");
         }
     }
+    for (short, long) in [
+        ("median=2:1:3:.25", "median=radius=2:planes=1:radiusV=3:percentile=1/4"),
+        ("erosion=90:1:2:3:4", "erosion=coordinates=90:threshold0=1:threshold1=2:threshold2=3:threshold3=4"),
+        ("kirsch=1:2:3", "kirsch=planes=1:scale=2:delta=3"),
+        ("minpool=3:2:1:4", "minpool=kernel=3:stride=2:pad=1:dilation=4"),
+        ("pixelate=9:6", "pixelate=size=9:planes=6"),
+    ] {
+        assert_eq!(parse(short).unwrap(), parse(long).unwrap(), "{short}");
+        assert_eq!(one(short).to_string(), one(long).to_string());
+    }
     assert_ne!(parse("gblur=3").unwrap(), parse("gblur=2").unwrap());
     let named = one("sobel@left=border=wrap:variant=tiled");
     assert_eq!((named.id.as_deref(), named.border, named.variant.as_deref()), (Some("left"), Border::Wrap, Some("tiled")));
@@ -98,6 +108,19 @@ fn errors_point_at_the_fault() {
         ("gblur=sigma=(3", "(", "never closed"),
         ("gblur='sigma=3", "'", "never closed"),
         ("gblur=enable='between(t,1,2)'", "enable", "not supported"),
+        ("median=128", "128", "between 1 and 127"),
+        ("median=percentile=1.5", "1.5", "between 0 and 1"),
+        ("median=percentile=0/0", "0/0", "not a number"),
+        ("erosion=coordinates=256", "256", "between 0 and 255"),
+        ("dilation=threshold2=-1", "-1", "between 0 and 65535"),
+        ("dilation=255:1:1:1:1:2", "2", "at most 5 positional"),
+        ("erosion=coordinates=3:radius=2", "3", "larger radius takes the whole window"),
+        ("kirsch=scale=-1", "-1", "between 0 and 65535"),
+        ("maxpool=0", "0", "between 1 and 127"),
+        ("maxpool=3:1:2", "2", "at most half the kernel of 3"),
+        ("avgpool=stride=1e300", "1e300", "between 0 and 1024"),
+        ("pixelate=0", "0", "between 1 and 1024"),
+        ("pixelize=16", "pixelize", "did you mean 'pixelate'?"),
         ("gblur=border=mirror", "mirror", "none of clamp"),
         ("unsharp=lx=4", "4", "odd"),
         ("boxblur=lr=mim(w\\,h)", "mim", "did you mean 'min'?"),
