@@ -73,6 +73,29 @@ pub trait Muxer: Send {
     fn finish(&mut self) -> Result<()>;
 }
 
+/// `null:`: takes frames and packets, keeps nothing.
+pub struct Discard;
+
+impl Encoder for Discard {
+    fn encode(&mut self, _frame: Frame, _sink: &mut dyn FnMut(Packet) -> Result<()>) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self, _sink: &mut dyn FnMut(Packet) -> Result<()>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Muxer for Discard {
+    fn write(&mut self, _packet: Packet) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
 /// Everything a run needs, opened and ready; each part moves whole into its thread.
 pub struct Stages {
     /// For the decode thread.

@@ -10,12 +10,10 @@ use crate::cancel::Cancel;
 use crate::cli::{Backend, RunArgs, StatsForm};
 use crate::error::{Error, Result};
 use crate::filter;
-use crate::frame::{Frame, Shape};
-use crate::media::{
-    self, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Packet, Rational, SourceInfo, SourceOptions, VideoEncoder,
-};
+use crate::frame::Shape;
+use crate::media::{self, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Rational, SourceInfo, SourceOptions, VideoEncoder};
 use crate::output::{Committed, Target};
-use crate::pipeline::{self, Encoder, Muxer, Source, Stages};
+use crate::pipeline::{self, Discard, Encoder, Muxer, Source, Stages};
 use crate::pool::Budget;
 use crate::progress::{Display, Expected};
 use crate::stats::{PipelineStats, Report, Timing};
@@ -252,29 +250,6 @@ fn default_budget() -> usize {
         line.split_whitespace().nth(1)?.parse::<usize>().ok()
     });
     total.map_or(FLOOR, |kib| (kib / 4 * 1024).max(FLOOR))
-}
-
-/// `null:`: takes frames and packets, keeps nothing.
-struct Discard;
-
-impl Encoder for Discard {
-    fn encode(&mut self, _frame: Frame, _sink: &mut dyn FnMut(Packet) -> Result<()>) -> Result<()> {
-        Ok(())
-    }
-
-    fn finish(&mut self, _sink: &mut dyn FnMut(Packet) -> Result<()>) -> Result<()> {
-        Ok(())
-    }
-}
-
-impl Muxer for Discard {
-    fn write(&mut self, _packet: Packet) -> Result<()> {
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

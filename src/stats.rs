@@ -35,6 +35,12 @@ pub struct DeviceStats {
 }
 
 impl DeviceStats {
+    /// Mean device time per frame in microseconds: upload, kernels, download.
+    pub fn device_us(&self, frames: u64) -> [f64; 3] {
+        let frames = (frames as f64).max(1.0);
+        [&self.upload_ns, &self.kernel_ns, &self.download_ns].map(|ns| ns.load(Ordering::Relaxed) as f64 * 1e-3 / frames)
+    }
+
     /// Adds `value` to a counter.
     pub fn add(counter: &AtomicU64, value: u64) {
         counter.fetch_add(value, Ordering::Relaxed);
@@ -261,7 +267,7 @@ impl Report {
             timing,
             stages,
             limited_by,
-            device_us_per_frame: engine.map(|ns| ns * 1e-3 / frames),
+            device_us_per_frame: device.device_us(timing.frames),
             uploads_per_frame: read(&device.uploads) / frames,
             downloads_per_frame: read(&device.downloads) / frames,
             host_bytes_copied_per_frame: (read(&device.host_copied_bytes) + host_copied as f64) / frames,

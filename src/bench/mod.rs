@@ -11,6 +11,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+mod device;
+
+use device::{KernelRow, LoopRow};
+
 use crate::cancel::Cancel;
 use crate::cli::BenchArgs;
 use crate::error::{Error, Result};
@@ -65,53 +69,8 @@ struct Table {
     rows: Vec<Row>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kernels: Vec<KernelRow>,
-}
-
-/// One graph on the device, without transfers.
-#[derive(Debug, Serialize)]
-struct KernelRow {
-    name: String,
-    median_us: f64,
-    p5_us: f64,
-    p95_us: f64,
-    /// A device-to-device copy of the same frame, measured in the same run.
-    copy_us: f64,
-    variants: Vec<String>,
-}
-
-/// Times each graph on a 4:2:0 8-bit frame and on its luma plane alone.
-fn kernel_rows(args: &BenchArgs, graphs: &[String]) -> Result<Vec<KernelRow>> {
-    use crate::backend::cuda::measure::{Settings, measure};
-    use crate::frame::{PixelFormat, Shape};
-    let cuda = crate::backend::cuda::open(0)?;
-    let (width, height) = args.size;
-    let mut rows = Vec::new();
-    for (label, format) in [("4:2:0", PixelFormat::yuv(8, 1, 1)), ("gray", PixelFormat::gray(8)), ("gray float", PixelFormat::gray(32))] {
-        let shape = Shape { format, width, height };
-        let kernels = [
-            "gblur=radius=1",
-            "gblur=radius=2:sigma=1",
-            "gblur=radius=4:sigma=1.5",
-            "gblur=radius=7:sigma=2.5",
-            "gblur=radius=15:sigma=5",
-            "avgblur=7",
-            "avgblur=31",
-        ];
-        for graph in graphs.iter().map(String::as_str).chain(kernels) {
-            let plan = crate::filter::plan(&crate::filter::parse(graph)?, shape)?;
-            let measured = measure(&cuda, &plan, None, Settings::default())?;
-            let short: String = graph.chars().take(28).collect();
-            rows.push(KernelRow {
-                name: format!("{short} {label}"),
-                median_us: measured.kernel.median(),
-                p5_us: measured.kernel.quantile(0.05),
-                p95_us: measured.kernel.quantile(0.95),
-                copy_us: measured.copy.median(),
-                variants: measured.notes,
-            });
-        }
-    }
-    Ok(rows)
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    loops: Vec<LoopRow>,
 }
 
 /// Runs the benchmark and prints its table to stdout.
@@ -138,6 +97,7 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
         ffmpeg,
         rows: Vec::new(),
         kernels: Vec::new(),
+        loops: Vec::new(),
     };
     if !args.json {
         print_heading(&table);
@@ -150,8 +110,8 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
         table.rows.push(row);
     }
     if args.backend != crate::cli::Backend::Cpu {
-        match kernel_rows(args, &graphs) {
-            Ok(times) => table.kernels = times,
+        match device::kernel_rows(args.size, &graphs).and_then(|kernels| Ok((kernels, device::loop_rows(args.size, "gblur=sigma=2")?))) {
+            Ok((kernels, loops)) => (table.kernels, table.loops) = (kernels, loops),
             Err(error) if args.backend == crate::cli::Backend::Cuda => return Err(error),
             Err(_) => eprintln!("convoy: no kernel times: CUDA is not available (see `convoy doctor`)"),
         }
@@ -160,7 +120,7 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
         let text = serde_json::to_string_pretty(&table).map_err(|e| Error::failed("cannot write the table as JSON", e))?;
         println!("{text}");
     } else {
-        print_kernels(&table);
+        device::print(&table.kernels, &table.loops);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -180,16 +140,6 @@ fn print_row(row: &Row) {
     let ratio = row.ratio.map_or("-".to_owned(), |r| format!("{r:.2}"));
     let spread = 100.0 * (high - low) / fps.max(1e-9);
     println!("{:<20} {:>8} {:>12.1} {:>12} {:>8}   {spread:.0} %", row.case, row.backend, fps, peer, ratio);
-}
-
-fn print_kernels(table: &Table) {
-    if table.kernels.is_empty() {
-        return;
-    }
-    println!("\n{:<44} {:>10} {:>10} {:>10}", "kernel on the device", "µs", "copy µs", "× copy");
-    for k in &table.kernels {
-        println!("{:<44} {:>10.2} {:>10.2} {:>10.2}", k.name, k.median_us, k.copy_us, k.median_us / k.copy_us.max(1e-9));
-    }
 }
 
 fn measure(args: &BenchArgs, raw: &Path, case: Case, with_ffmpeg: bool) -> Result<Row> {
