@@ -15,7 +15,7 @@ ffmpeg -hide_banner -nostdin -v error -y -i "$folder/zoom.png" -i "$folder/blurr
 cat <<TEXT
 
 Look at:
-  $folder/before-after.png   one frame: original, gblur=sigma=4, gblur=sigma=1,sobel=planes=1=planes=1
+  $folder/before-after.png   one frame: original, gblur=sigma=4, gblur=sigma=1,sobel=planes=1
   $folder/zoom.mp4           the original
   $folder/blurred.mp4        blurred, with the original's sound and subtitle
   $folder/edges.mp4          edges

@@ -40,11 +40,16 @@ for round in $(seq "${ROUNDS:-3}"); do
   fps "convoy cuda, gblur to null:"  convoy run long.mp4 -o null: --backend cuda --vf gblur=sigma=2 --progress none
 done
 
+section "start-up: one synthetic frame, wall clock"
+frames=1
+for round in 1 2 3; do
+  fps "convoy cuda" convoy run synth:1920x1080 -o null: --frames 1 --backend cuda --vf gblur=2 --progress none
+  fps "convoy cpu"  convoy run synth:1920x1080 -o null: --frames 1 --backend cpu --vf gblur=2 --progress none
+done
+
 section "stages of the CUDA job"
 convoy run long.mp4 -o "$out/o.mp4" -y --backend cuda --vf gblur=sigma=2 "${x264[@]}" --progress none --stats
-section "device loop: synthetic frames, no codec"
-for lanes in 1 2 4 8; do
-  echo "lanes $lanes: $(convoy run synth:1920x1080 -o null: --frames 20000 --lanes $lanes --backend cuda --vf gblur=sigma=2 --progress none --stats | grep -E 'frames|device ' | tr -s ' ' | tr '\n' ' ')"
-done
+section "stages of the CUDA job without an encoder"
+convoy run long.mp4 -o null: --backend cuda --vf gblur=sigma=2 --progress none --stats
 section "bench"
 convoy bench --backend cuda --frames 600

@@ -12,7 +12,7 @@
 #ifdef RADIUS_X
 
 #ifndef ROWS
-#define ROWS 16
+#define ROWS 8
 #endif
 #ifndef WARPS
 #define WARPS 4
@@ -68,8 +68,23 @@ __device__ __forceinline__ u32 mean(u32 sum) {
 #endif
 }
 
+// Window sums of the four samples at column 4 lane, from a row's exclusive prefix sums.
+__device__ __forceinline__ void windows(const uint4* row, int lane, u32 sum[4]) {
+    constexpr int HIGH = PAD + (RADIUS_X + 1) * COMPONENTS, LOW = PAD - RADIUS_X * COMPONENTS;
+    const uint4 h0 = row[lane + HIGH / 4], l0 = row[lane + LOW / 4];
+    uint4 h1 = h0, l1 = l0;
+    if (HIGH % 4) h1 = row[lane + HIGH / 4 + 1];
+    if (LOW % 4) l1 = row[lane + LOW / 4 + 1];
+    const u32 high[8] = {h0.x, h0.y, h0.z, h0.w, h1.x, h1.y, h1.z, h1.w};
+    const u32 low[8] = {l0.x, l0.y, l0.z, l0.w, l1.x, l1.y, l1.z, l1.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) sum[i] = high[HIGH % 4 + i] - low[LOW % 4 + i];
+}
+
+#define AHEAD 16 // rows of the first window in flight
+
 extern "C" __global__ void __launch_bounds__(32 * WARPS) box__fused(const __grid_constant__ Frame f) {
-    __shared__ uint4 prefix[WARPS][2][34];
+    __shared__ uint4 prefix[WARPS][ROWS][34];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Block b = locate(f);
     const Plane& p = f.plane[b.plane];
@@ -77,77 +92,102 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) box__fused(const __grid
     if (y0 >= p.height) return;
     const int left = b.x * TILE - PAD;
     const bool inside = left >= 0 && left + 128 <= p.width * COMPONENTS && y0 >= RADIUS_Y && y0 + ROWS + RADIUS_Y <= p.height;
-    const Strip s = strip_at(p, left + 4 * lane);
+    const int from_x = left + 4 * lane;
+    const u8* at = inside ? src_at(p, from_x, y0 - RADIUS_Y) : nullptr;
+    const u32 pitch = p.src_pitch;
     Sums sums = {};
-    const int x = b.x * TILE + 4 * lane;
-    const bool writes = lane < TILE / 4 && x < p.width * COMPONENTS;
+    uint4 column[ROWS];
+    raw4 in[ROWS], out[ROWS];
     if (inside) {
-#pragma unroll 8
-        for (int r = 0; r < 2 * RADIUS_Y; r++) sums.add(fetch_inside(p, s, y0 - RADIUS_Y + r));
+#pragma unroll
+        for (int o = 0; o < ROWS; o++) {
+            in[o] = load4(at, pitch, 2 * RADIUS_Y + o);
+            out[o] = load4(at, pitch, o);
+        }
+#pragma unroll
+        for (int first = 0; first < 2 * RADIUS_Y; first += AHEAD) {
+            raw4 raw[AHEAD];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++)
+                if (first + k < 2 * RADIUS_Y) raw[k] = load4(at, pitch, first + k);
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++)
+                if (first + k < 2 * RADIUS_Y) sums.add(raw[k]);
+        }
     } else {
-        for (int r = 0; r < 2 * RADIUS_Y; r++) sums.add(fetch(p, s, y0 - RADIUS_Y + r));
+        load_edge<ROWS>(p, from_x, y0 + RADIUS_Y, 1, in);
+        load_edge<ROWS>(p, from_x, y0 - RADIUS_Y, 1, out);
+        constexpr int BATCH = 8;
+        for (int first = 0; first < 2 * RADIUS_Y; first += BATCH) {
+            raw4 raw[BATCH];
+            load_edge<BATCH>(p, from_x, y0 - RADIUS_Y + first, 1, raw);
+#pragma unroll
+            for (int k = 0; k < BATCH; k++)
+                if (first + k < 2 * RADIUS_Y) sums.add(raw[k]);
+        }
     }
+#pragma unroll
+    for (int o = 0; o < ROWS; o++) {
+        sums.add(in[o]);
+        column[o] = sums.columns();
+        sums.sub(out[o]);
+    }
+    // Exclusive prefix sums over the warp's 128 columns, per component, the rows side by side so that shuffles overlap.
+#if COMPONENTS == 1
+    u32 scan[ROWS];
+#pragma unroll
+    for (int o = 0; o < ROWS; o++) scan[o] = column[o].x + column[o].y + column[o].z + column[o].w;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2)
+#pragma unroll
+        for (int o = 0; o < ROWS; o++) {
+            const u32 v = __shfl_up_sync(0xffffffffu, scan[o], d);
+            if (lane >= d) scan[o] += v;
+        }
+#pragma unroll
+    for (int o = 0; o < ROWS; o++) {
+        const uint4 c = column[o];
+        const u32 last = scan[o] - c.w, third = last - c.z, second = third - c.y;
+        prefix[warp][o][lane] = make_uint4(second - c.x, second, third, last);
+        if (lane == 31) prefix[warp][o][32] = make_uint4(scan[o], scan[o], scan[o], scan[o]);
+    }
+#else
+    u32 scan[2][ROWS];
+#pragma unroll
+    for (int o = 0; o < ROWS; o++) {
+        scan[0][o] = column[o].x + column[o].z;
+        scan[1][o] = column[o].y + column[o].w;
+    }
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2)
+#pragma unroll
+        for (int o = 0; o < ROWS; o++)
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const u32 v = __shfl_up_sync(0xffffffffu, scan[c][o], d);
+                if (lane >= d) scan[c][o] += v;
+            }
+#pragma unroll
+    for (int o = 0; o < ROWS; o++) {
+        const uint4 c = column[o];
+        const u32 last0 = scan[0][o] - c.z, last1 = scan[1][o] - c.w;
+        prefix[warp][o][lane] = make_uint4(last0 - c.x, last1 - c.y, last0, last1);
+        if (lane == 31) prefix[warp][o][32] = make_uint4(scan[0][o], scan[1][o], scan[0][o], scan[1][o]);
+    }
+#endif
+    __syncwarp();
+    const int x = b.x * TILE + 4 * lane;
+    if (lane >= TILE / 4 || x >= p.width * COMPONENTS) return;
+    u8* to = dst_at(p, x, y0);
+    const int rows = min(ROWS, p.height - y0);
 #pragma unroll 4
     for (int o = 0; o < ROWS; o++) {
-        if (y0 + o >= p.height) break;
-        raw4 in, out;
-        if (inside) {
-            in = fetch_inside(p, s, y0 + RADIUS_Y + o);
-            out = fetch_inside(p, s, y0 - RADIUS_Y + o);
-        } else {
-            in = fetch(p, s, y0 + RADIUS_Y + o);
-            out = fetch(p, s, y0 - RADIUS_Y + o);
-        }
-        sums.add(in);
-        const uint4 c = sums.columns();
-        sums.sub(out);
-        // Exclusive prefix sums, per component, over the warp's 128 columns.
-#if COMPONENTS == 1
-        const u32 a1 = c.x, a2 = a1 + c.y, a3 = a2 + c.z, a4 = a3 + c.w;
-        u32 scan = a4;
+        if (o >= rows) break;
+        u32 v[4];
+        windows(prefix[warp][o], lane, v);
 #pragma unroll
-        for (int d = 1; d < 32; d *= 2) {
-            const u32 v = __shfl_up_sync(0xffffffffu, scan, d);
-            if (lane >= d) scan += v;
-        }
-        const u32 base = scan - a4;
-        uint4* row = prefix[warp][o & 1];
-        row[lane] = make_uint4(base, base + a1, base + a2, base + a3);
-        if (lane == 31) row[32] = make_uint4(scan, scan, scan, scan);
-#else
-        u32 s0 = c.x + c.z, s1 = c.y + c.w;
-        const u32 t0 = s0, t1 = s1;
-#pragma unroll
-        for (int d = 1; d < 32; d *= 2) {
-            const u32 v0 = __shfl_up_sync(0xffffffffu, s0, d), v1 = __shfl_up_sync(0xffffffffu, s1, d);
-            if (lane >= d) s0 += v0, s1 += v1;
-        }
-        const u32 b0 = s0 - t0, b1 = s1 - t1;
-        uint4* row = prefix[warp][o & 1];
-        row[lane] = make_uint4(b0, b1, b0 + c.x, b1 + c.y);
-        if (lane == 31) row[32] = make_uint4(s0, s1, s0, s1);
-#endif
-        __syncwarp();
-        if (writes) {
-            // Window of sample i: prefix[HIGH + i] - prefix[LOW + i], counted from this lane's first column.
-            constexpr int HIGH = PAD + (RADIUS_X + 1) * COMPONENTS, LOW = PAD - RADIUS_X * COMPONENTS;
-            const uint4 h0 = row[lane + HIGH / 4], l0 = row[lane + LOW / 4];
-            uint4 h1 = h0, l1 = l0;
-            if (HIGH % 4) h1 = row[lane + HIGH / 4 + 1];
-            if (LOW % 4) l1 = row[lane + LOW / 4 + 1];
-            const u32 high[8] = {h0.x, h0.y, h0.z, h0.w, h1.x, h1.y, h1.z, h1.w};
-            const u32 low[8] = {l0.x, l0.y, l0.z, l0.w, l1.x, l1.y, l1.z, l1.w};
-            u32 v[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) v[i] = mean(high[HIGH % 4 + i] - low[LOW % 4 + i]) << SHIFT;
-            sample* to = dst_row(p, y0 + o) + x;
-#if SAMPLE == 8
-            *reinterpret_cast<u32*>(to) = v[0] | v[1] << 8 | v[2] << 16 | v[3] << 24;
-#else
-            *reinterpret_cast<uint2*>(to) = make_uint2(v[0] | v[1] << 16, v[2] | v[3] << 16);
-#endif
-        }
-        // The two prefix rows alternate: the next barrier keeps a row's readers before its next writer.
+        for (int i = 0; i < 4; i++) v[i] = mean(v[i]) << SHIFT;
+        store4(to, p.dst_pitch, o, pack4(v[0], v[1], v[2], v[3]));
     }
 }
 

@@ -25,29 +25,29 @@ struct Taps {
     Finish finish;
 };
 
+#define SHARE ((STAGED + WARPS - 1) / WARPS)
+
 __device__ __forceinline__ void stage(float4 tile[STAGED][32], const Plane& p, int left, int top) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const Strip s = strip_at(p, left + 4 * lane);
+    const int x = left + 4 * lane;
     const bool inside = left >= 0 && left + 128 <= p.width * COMPONENTS && top >= 0 && top + STAGED <= p.height;
     float v[4];
+    raw4 raw[SHARE];
     if (inside) {
-        // All loads of a thread in flight before the first is used.
-        raw4 raw[(STAGED + WARPS - 1) / WARPS];
+        const u8* at = src_at(p, x, top + warp);
+        const u32 pitch = p.src_pitch;
 #pragma unroll
-        for (int k = 0; k < (STAGED + WARPS - 1) / WARPS; k++)
-            if (k * WARPS + warp < STAGED) raw[k] = fetch_inside(p, s, top + k * WARPS + warp);
-#pragma unroll
-        for (int k = 0; k < (STAGED + WARPS - 1) / WARPS; k++)
-            if (k * WARPS + warp < STAGED) {
-                unpack(raw[k], v);
-                tile[k * WARPS + warp][lane] = make_float4(v[0], v[1], v[2], v[3]);
-            }
+        for (int k = 0; k < SHARE; k++)
+            if (k * WARPS + WARPS <= STAGED || k * WARPS + warp < STAGED) raw[k] = load4(at, pitch, k * WARPS);
     } else {
-        for (int r = warp; r < STAGED; r += WARPS) {
-            unpack(fetch(p, s, top + r), v);
-            tile[r][lane] = make_float4(v[0], v[1], v[2], v[3]);
-        }
+        load_edge<SHARE>(p, x, top + warp, WARPS, raw);
     }
+#pragma unroll
+    for (int k = 0; k < SHARE; k++)
+        if (k * WARPS + WARPS <= STAGED || k * WARPS + warp < STAGED) {
+            unpack(raw[k], v);
+            tile[k * WARPS + warp][lane] = make_float4(v[0], v[1], v[2], v[3]);
+        }
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__tiled(const __grid_constant__ Frame f, const __grid_constant__ Taps t) {
@@ -87,10 +87,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__tiled(const __g
             }
         }
     }
+    u8* to = dst_at(p, x, y0);
 #pragma unroll
-    for (int o = 0; o < ROWS; o++) {
-        if (y0 + o < p.height) store4(dst_row(p, y0 + o), x, acc[o], t.finish);
-    }
+    for (int o = 0; o < ROWS; o++)
+        if (y0 + o < p.height) store4(to, p.dst_pitch, o, finish4(acc[o], t.finish));
 }
 
 #else // any size: bands of the input pass through shared memory, the sums stay in registers
@@ -128,11 +128,19 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__banded(const __
         for (int i = 0; i < 4; i++) acc[o][i] = 0.f;
     for (int band0 = 0; band0 < rows; band0 += BAND) {
         __syncthreads();
-        for (int q = threadIdx.x; q < BAND * strips; q += 32 * WARPS) {
-            const int r = q / strips, c = q - r * strips;
-            float v[4];
-            unpack(fetch(p, strip_at(p, left + 4 * c), top + band0 + r), v);
-            band[q] = make_float4(v[0], v[1], v[2], v[3]);
+        // A warp takes two rows of 32 strips at a time.
+        for (int q = warp; q < BAND / 2 * ((strips + 31) / 32); q += WARPS) {
+            const int r = 2 * (q & 7), c = 32 * (q >> 3) + lane;
+            raw4 raw[2];
+            load_edge<2>(p, left + 4 * c, top + band0 + r, 1, raw);
+            if (c < strips) {
+#pragma unroll
+                for (int k = 0; k < 2; k++) {
+                    float v[4];
+                    unpack(raw[k], v);
+                    band[(r + k) * strips + c] = make_float4(v[0], v[1], v[2], v[3]);
+                }
+            }
         }
         __syncthreads();
         const int low = max(band0, warp * ROWS), high = min(band0 + BAND, warp * ROWS + ROWS - 1 + k.height);
@@ -166,9 +174,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__banded(const __
     const int x = b.x * TILE + 4 * lane;
     const int y0 = (b.y * WARPS + warp) * ROWS;
     if (x >= p.width * COMPONENTS) return;
+    u8* to = dst_at(p, x, y0);
 #pragma unroll
-    for (int o = 0; o < ROWS; o++) {
-        if (y0 + o < p.height) store4(dst_row(p, y0 + o), x, acc[o], k.finish);
-    }
+    for (int o = 0; o < ROWS; o++)
+        if (y0 + o < p.height) store4(to, p.dst_pitch, o, finish4(acc[o], k.finish));
 }
 #endif

@@ -2,7 +2,8 @@
 //
 // Compile-time: SAMPLE (8, 16 or 32 = float), MAX_VALUE (2^depth - 1), SHIFT (bits below the sample in its 16, P010),
 // COMPONENTS (interleaved components, 1 or 2), BORDER (0 clamp, 1 zero, 2 reflect, 3 reflect101, 4 wrap), CENTRE (half the
-// range where sums of deep samples would lose their fraction in float, else 0: what is subtracted on loading).
+// range where sums of deep samples would lose their fraction in float, else 0: what is subtracted on loading), PLANES (in
+// this launch), and where they apply UNIT (1: the scale is 1) and BOUNDED (1: no result leaves the range, so none is clamped).
 //
 // Rows of every plane, read or written, start at multiples of 16 bytes, and pitches are multiples of 16: the host sees to
 // it. A "sample" index counts components; a sample's pixel is index / COMPONENTS. Nothing else is included anywhere.
@@ -44,7 +45,7 @@ struct Plane {
     u32 blocks_x;
     u8* aux; // scratch of the kernels that say so, else null
     u32 aux_pitch;
-    u32 reserved;
+    u32 blocks_magic; // 2^32 / blocks_x, rounded up, at most 2^32 - 1
 };
 
 // All planes of one launch: blocks [first_block, next plane's first_block) belong to a plane. Mirrors variants.rs::FrameArgs.
@@ -65,12 +66,23 @@ __device__ __forceinline__ Block locate(const Frame& f) {
     const u32 i = blockIdx.x;
     b.plane = 0;
 #pragma unroll
-    for (int p = 1; p < 4; p++)
-        if (p < (int)f.count && i >= f.plane[p].first_block) b.plane = p;
-    const u32 local = i - f.plane[b.plane].first_block;
-    const u32 columns = f.plane[b.plane].blocks_x;
-    b.y = (int)(local / columns);
-    b.x = (int)(local - (u32)b.y * columns);
+    for (int p = 1; p < PLANES; p++)
+        if (i >= f.plane[p].first_block) b.plane = p;
+    const Plane& plane = f.plane[b.plane];
+    const u32 local = i - plane.first_block;
+    // Division by a multiplication that is off by one at most.
+    u32 row = __umulhi(local, plane.blocks_magic);
+    int column = (int)(local - row * plane.blocks_x);
+    if (column < 0) {
+        row--;
+        column += (int)plane.blocks_x;
+    }
+    if (column >= (int)plane.blocks_x) {
+        row++;
+        column -= (int)plane.blocks_x;
+    }
+    b.x = column;
+    b.y = (int)row;
     return b;
 }
 
@@ -144,11 +156,26 @@ struct Finish {
     int base;
 };
 
+#ifndef UNIT
+#define UNIT 0
+#endif
+#ifndef BOUNDED
+#define BOUNDED 0
+#endif
+
+__device__ __forceinline__ float scaled(float sum, const Finish& f) {
+#if UNIT
+    return __fadd_rn(sum, f.offset);
+#else
+    return __fadd_rn(__fmul_rn(sum, f.scale), f.offset);
+#endif
+}
+
 #if SAMPLE == 32
-__device__ __forceinline__ float finish(float sum, const Finish& f) { return __fadd_rn(__fmul_rn(sum, f.scale), f.offset); }
+__device__ __forceinline__ float finish(float sum, const Finish& f) { return scaled(sum, f); }
 #else
 __device__ __forceinline__ u32 finish(float sum, const Finish& f) {
-    const float v = __fadd_rn(__fmul_rn(sum, f.scale), f.offset);
+    const float v = scaled(sum, f);
 #if CENTRE == 0
     // The conversion truncates and clamps negative values to 0.
     return min(__float2uint_rz(v), (u32)MAX_VALUE) << SHIFT;
@@ -184,36 +211,26 @@ __device__ __forceinline__ void unpack(raw4 r, float v[4]) {
 #endif
 }
 
-// Stores four finished samples at sample index x, a multiple of 4. May write the padding behind the row.
+// Four finished samples as they lie in memory.
 #if SAMPLE == 8
-__device__ __forceinline__ void put4(sample* row, int x, u32 a, u32 b, u32 c, u32 d) {
-    *reinterpret_cast<u32*>(row + x) = __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+__device__ __forceinline__ raw4 pack4(u32 a, u32 b, u32 c, u32 d) {
+    return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 }
 #elif SAMPLE == 16
-__device__ __forceinline__ void put4(sample* row, int x, u32 a, u32 b, u32 c, u32 d) {
-    *reinterpret_cast<uint2*>(row + x) = make_uint2(__byte_perm(a, b, 0x5410), __byte_perm(c, d, 0x5410));
-}
+__device__ __forceinline__ raw4 pack4(u32 a, u32 b, u32 c, u32 d) { return make_uint2(__byte_perm(a, b, 0x5410), __byte_perm(c, d, 0x5410)); }
 #else
-__device__ __forceinline__ void put4(sample* row, int x, float a, float b, float c, float d) {
-    *reinterpret_cast<float4*>(row + x) = make_float4(a, b, c, d);
-}
+__device__ __forceinline__ raw4 pack4(float a, float b, float c, float d) { return make_float4(a, b, c, d); }
 #endif
 
-__device__ __forceinline__ void store4(sample* row, int x, const float sums[4], const Finish& f) {
-    put4(row, x, finish(sums[0], f), finish(sums[1], f), finish(sums[2], f), finish(sums[3], f));
-}
-
-// Four samples gathered through the border rule: columns[i] is a sample index or -1 for zero.
-__device__ __forceinline__ raw4 gather4(const sample* row, const int columns[4]) {
-    sample s[4];
+__device__ __forceinline__ raw4 finish4(const float sums[4], const Finish& f) {
+#if SAMPLE != 32 && CENTRE == 0 && BOUNDED
+    // Adding 2^23 rounding down leaves the floor in the low bits: no conversion, no clamp.
+    u32 code[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) s[i] = columns[i] < 0 ? (sample)0 : row[columns[i]];
-#if SAMPLE == 8
-    return (u32)s[0] | (u32)s[1] << 8 | (u32)s[2] << 16 | (u32)s[3] << 24;
-#elif SAMPLE == 16
-    return make_uint2((u32)s[0] | (u32)s[1] << 16, (u32)s[2] | (u32)s[3] << 16);
+    for (int i = 0; i < 4; i++) code[i] = __float_as_uint(__fadd_rd(scaled(sums[i], f), 8388608.0f)) << SHIFT;
+    return pack4(code[0], code[1], code[2], code[3]);
 #else
-    return make_float4(s[0], s[1], s[2], s[3]);
+    return pack4(finish(sums[0], f), finish(sums[1], f), finish(sums[2], f), finish(sums[3], f));
 #endif
 }
 
@@ -227,32 +244,63 @@ __device__ __forceinline__ raw4 zero4() {
 #endif
 }
 
-// A lane's four columns of a plane, at sample index x (a multiple of 4, may lie outside). Border columns are looked up once.
-struct Strip {
-    int x;
-    bool inside;
-    int columns[4];
-};
-
-__device__ __forceinline__ Strip strip_at(const Plane& p, int x) {
-    Strip s;
-    s.x = x;
-    s.inside = x >= 0 && x + 4 <= p.width * COMPONENTS;
+// COUNT rows from y on, `step` apart, of the four samples at x, for a whole warp at an edge: border rules are applied once
+// per column and row (lane l looks up rows l, l + 32, ...), and all loads are in flight together. An edge warp that waited
+// for each row would outlast the rest of the launch.
+template <int COUNT>
+__device__ __forceinline__ void load_edge(const Plane& p, int x, int y, int step, raw4 raw[COUNT]) {
+    const int lane = threadIdx.x & 31;
+    int mapped[(COUNT + 31) / 32];
 #pragma unroll
-    for (int i = 0; i < 4; i++) s.columns[i] = s.inside ? x + i : border_sample(x + i, p.width);
-    return s;
+    for (int i = 0; i < (COUNT + 31) / 32; i++) mapped[i] = border_index(y + (32 * i + lane) * step, p.height);
+    if (__all_sync(0xffffffffu, x >= 0 && x + 4 <= p.width * COMPONENTS)) {
+        const u8* column = p.src + x * (int)sizeof(sample);
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) {
+            const int row = __shfl_sync(0xffffffffu, mapped[k / 32], k & 31);
+            raw[k] = *reinterpret_cast<const raw4*>(column + (u64)(u32)max(row, 0) * p.src_pitch);
+#if BORDER == BORDER_ZERO
+            if (row < 0) raw[k] = zero4();
+#endif
+        }
+    } else {
+        int column[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) column[i] = border_sample(x + i, p.width);
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) {
+            const int row = __shfl_sync(0xffffffffu, mapped[k / 32], k & 31);
+            const sample* line = src_row(p, max(row, 0));
+            sample s[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) s[i] = line[max(column[i], 0)];
+#if BORDER == BORDER_ZERO
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (row < 0 || column[i] < 0) s[i] = (sample)0;
+#endif
+#if SAMPLE == 8
+            raw[k] = (u32)s[0] | (u32)s[1] << 8 | (u32)s[2] << 16 | (u32)s[3] << 24;
+#elif SAMPLE == 16
+            raw[k] = make_uint2((u32)s[0] | (u32)s[1] << 16, (u32)s[2] | (u32)s[3] << 16);
+#else
+            raw[k] = make_float4(s[0], s[1], s[2], s[3]);
+#endif
+        }
+    }
 }
 
-// Four samples of row y, which may lie outside too.
-__device__ __forceinline__ raw4 fetch(const Plane& p, const Strip& s, int y) {
-    const int inside = border_index(y, p.height);
-    if (inside < 0) return zero4();
-    const sample* row = src_row(p, inside);
-    if (s.inside) return *reinterpret_cast<const raw4*>(row + s.x);
-    return gather4(row, s.columns);
+// Address of sample x of row y, which lies inside.
+__device__ __forceinline__ const u8* src_at(const Plane& p, int x, int y) {
+    return p.src + (u64)(u32)y * p.src_pitch + (u32)x * (u32)sizeof(sample);
 }
 
-// Four samples of a strip and row that both lie inside.
-__device__ __forceinline__ raw4 fetch_inside(const Plane& p, const Strip& s, int y) {
-    return *reinterpret_cast<const raw4*>(src_row(p, y) + s.x);
+__device__ __forceinline__ u8* dst_at(const Plane& p, int x, int y) {
+    return p.dst + (u64)(u32)y * p.dst_pitch + (u32)x * (u32)sizeof(sample);
 }
+
+// The k-th row below an address.
+__device__ __forceinline__ raw4 load4(const u8* at, u32 pitch, int k) { return *reinterpret_cast<const raw4*>(at + (u64)(u32)k * pitch); }
+
+// May write the padding behind the row.
+__device__ __forceinline__ void store4(u8* at, u32 pitch, int k, raw4 v) { *reinterpret_cast<raw4*>(at + (u64)(u32)k * pitch) = v; }

@@ -17,13 +17,17 @@
 #ifndef WARPS
 #define WARPS 4
 #endif
+#ifndef UNROLL
+#define UNROLL 4 // rows of the horizontal sum in flight
+#endif
 
 #define REACH (RADIUS_X * COMPONENTS)
 #define PAD ((REACH + 3) / 4 * 4)
 #define TILE (128 - 2 * PAD)
 #define SPAN (ROWS + 2 * RADIUS_Y)
 // Rows fetched together: enough loads in flight, and no more than some 24 registers for them.
-#define CHUNK (SAMPLE == 8 ? 24 : SAMPLE == 16 ? 12 : 8)
+#define LOADS (SAMPLE == 8 ? 24 : SAMPLE == 16 ? 12 : 8)
+#define CHUNK (SPAN < LOADS ? SPAN : LOADS)
 
 // Mirrors the bytes that variants.rs builds.
 struct Taps {
@@ -32,23 +36,27 @@ struct Taps {
     Finish finish;
 };
 
-// Column sums of ROWS rows from y0 on, for a lane's strip.
-__device__ __forceinline__ void sum_columns(const Plane& p, const Strip& s, bool inside, int y0, const float* col, float acc[ROWS][4]) {
+// Column sums of ROWS rows from y0 on, for the four columns at x. `inside`: every row and column of the warp is.
+__device__ __forceinline__ void sum_columns(const Plane& p, int x, bool inside, int y0, const float* col, float acc[ROWS][4]) {
 #pragma unroll
     for (int o = 0; o < ROWS; o++)
 #pragma unroll
         for (int i = 0; i < 4; i++) acc[o][i] = 0.f;
+#if CENTRE != 0
+    // Taps behind the middle add up apart: partial sums stay small, and so do their rounding errors.
+    float second[ROWS][4] = {};
+#endif
+    const u8* at = inside ? src_at(p, x, y0 - RADIUS_Y) : nullptr;
+    const u32 pitch = p.src_pitch;
 #pragma unroll
     for (int first = 0; first < SPAN; first += CHUNK) {
         raw4 raw[CHUNK];
         if (inside) {
 #pragma unroll
             for (int k = 0; k < CHUNK; k++)
-                if (first + k < SPAN) raw[k] = fetch_inside(p, s, y0 - RADIUS_Y + first + k);
+                if (first + k < SPAN) raw[k] = load4(at, pitch, first + k);
         } else {
-#pragma unroll
-            for (int k = 0; k < CHUNK; k++)
-                if (first + k < SPAN) raw[k] = fetch(p, s, y0 - RADIUS_Y + first + k);
+            load_edge<CHUNK>(p, x, y0 - RADIUS_Y + first, 1, raw);
         }
 #pragma unroll
         for (int k = 0; k < CHUNK; k++) {
@@ -60,15 +68,30 @@ __device__ __forceinline__ void sum_columns(const Plane& p, const Strip& s, bool
                     const int tap = first + k - o;
                     if (tap >= 0 && tap <= 2 * RADIUS_Y) {
 #pragma unroll
-                        for (int i = 0; i < 4; i++) acc[o][i] = fmaf(col[tap], v[i], acc[o][i]);
+                        for (int i = 0; i < 4; i++) {
+#if CENTRE != 0
+                            if (tap > RADIUS_Y) {
+                                second[o][i] = fmaf(col[tap], v[i], second[o][i]);
+                                continue;
+                            }
+#endif
+                            acc[o][i] = fmaf(col[tap], v[i], acc[o][i]);
+                        }
                     }
                 }
             }
         }
     }
+#if CENTRE != 0
+#pragma unroll
+    for (int o = 0; o < ROWS; o++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) acc[o][i] += second[o][i];
+#endif
 }
 
-// Row sums of the four samples at column 4 lane of a row of column sums.
+// Row sums of the four samples at column 4 lane of a row of column sums, from the outer taps to the middle: the small
+// products add up before the large ones, which rounds less.
 __device__ __forceinline__ void sum_row(const float4* sums, int lane, const float* row, float out[4]) {
     float window[4 + 2 * PAD];
 #pragma unroll
@@ -82,9 +105,35 @@ __device__ __forceinline__ void sum_row(const float4* sums, int lane, const floa
 #pragma unroll
     for (int i = 0; i < 4; i++) out[i] = 0.f;
 #pragma unroll
-    for (int tap = 0; tap <= 2 * RADIUS_X; tap++)
+    for (int k = 0; k <= 2 * RADIUS_X; k++) {
+        const int tap = k & 1 ? 2 * RADIUS_X - k / 2 : k / 2;
 #pragma unroll
         for (int i = 0; i < 4; i++) out[i] = fmaf(row[tap], window[PAD - REACH + i + tap * COMPONENTS], out[i]);
+    }
+}
+
+// A warp's tile.
+struct Tile {
+    int x;  // first column that is written
+    int y0; // first row
+    bool inside; // with its halo
+};
+
+__device__ __forceinline__ Tile tile_of(const Plane& p, const Block& b, int warp) {
+    Tile t;
+    t.x = b.x * TILE;
+    t.y0 = (b.y * WARPS + warp) * ROWS;
+    t.inside = t.x >= PAD && t.x - PAD + 128 <= p.width * COMPONENTS && t.y0 >= RADIUS_Y && t.y0 + ROWS + RADIUS_Y <= p.height;
+    return t;
+}
+
+// Column sums of a warp's tile, into shared memory.
+__device__ __forceinline__ void stage_columns(const Plane& p, const Tile& t, int lane, const float* col, float4 sums[ROWS][32]) {
+    float acc[ROWS][4];
+    sum_columns(p, t.x - PAD + 4 * lane, t.inside, t.y0, col, acc);
+#pragma unroll
+    for (int o = 0; o < ROWS; o++) sums[o][lane] = make_float4(acc[o][0], acc[o][1], acc[o][2], acc[o][3]);
+    __syncwarp();
 }
 
 // out = sum * scale + bias
@@ -93,26 +142,20 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) separable__fused(const 
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Block b = locate(f);
     const Plane& p = f.plane[b.plane];
-    const int y0 = (b.y * WARPS + warp) * ROWS;
-    if (y0 >= p.height) return;
-    const int left = b.x * TILE - PAD;
-    const bool inside = left >= 0 && left + 128 <= p.width * COMPONENTS && y0 >= RADIUS_Y && y0 + ROWS + RADIUS_Y <= p.height;
-    const Strip s = strip_at(p, left + 4 * lane);
-    {
-        float acc[ROWS][4];
-        sum_columns(p, s, inside, y0, t.col, acc);
-#pragma unroll
-        for (int o = 0; o < ROWS; o++) sums[warp][o][lane] = make_float4(acc[o][0], acc[o][1], acc[o][2], acc[o][3]);
-    }
-    __syncwarp();
-    const int x = b.x * TILE + 4 * lane;
+    const Tile tile = tile_of(p, b, warp);
+    if (tile.y0 >= p.height) return;
+    stage_columns(p, tile, lane, t.col, sums[warp]);
+    const int x = tile.x + 4 * lane;
     if (lane >= TILE / 4 || x >= p.width * COMPONENTS) return;
-#pragma unroll 2
+    u8* to = dst_at(p, x, tile.y0);
+    const u32 pitch = p.dst_pitch;
+    const int rows = min(ROWS, p.height - tile.y0);
+#pragma unroll UNROLL
     for (int o = 0; o < ROWS; o++) {
-        if (y0 + o >= p.height) break;
+        if (o >= rows) break;
         float v[4];
         sum_row(sums[warp][o], lane, t.row, v);
-        store4(dst_row(p, y0 + o), x, v, t.finish);
+        store4(to, pitch, o, finish4(v, t.finish));
     }
 }
 
@@ -130,31 +173,25 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) unsharp__fused(const __
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Block b = locate(f);
     const Plane& p = f.plane[b.plane];
-    const int y0 = (b.y * WARPS + warp) * ROWS;
-    if (y0 >= p.height) return;
-    const int left = b.x * TILE - PAD;
-    const bool inside = left >= 0 && left + 128 <= p.width * COMPONENTS && y0 >= RADIUS_Y && y0 + ROWS + RADIUS_Y <= p.height;
-    const Strip s = strip_at(p, left + 4 * lane);
-    {
-        float acc[ROWS][4];
-        sum_columns(p, s, inside, y0, t.col, acc);
-#pragma unroll
-        for (int o = 0; o < ROWS; o++) sums[warp][o][lane] = make_float4(acc[o][0], acc[o][1], acc[o][2], acc[o][3]);
-    }
-    __syncwarp();
-    const int x = b.x * TILE + 4 * lane;
+    const Tile tile = tile_of(p, b, warp);
+    if (tile.y0 >= p.height) return;
+    stage_columns(p, tile, lane, t.col, sums[warp]);
+    const int x = tile.x + 4 * lane;
     if (lane >= TILE / 4 || x >= p.width * COMPONENTS) return;
-#pragma unroll 2
+    const u8* from = src_at(p, x, tile.y0);
+    u8* to = dst_at(p, x, tile.y0);
+    const int rows = min(ROWS, p.height - tile.y0);
+#pragma unroll UNROLL
     for (int o = 0; o < ROWS; o++) {
-        if (y0 + o >= p.height) break;
+        if (o >= rows) break;
         float v[4], in[4];
         sum_row(sums[warp][o], lane, t.row, v);
         // The row's padding is readable, so a strip that ends outside needs no care.
-        unpack(*reinterpret_cast<const raw4*>(src_row(p, y0 + o) + x), in);
+        unpack(load4(from, p.src_pitch, o), in);
 #if SAMPLE == 32
 #pragma unroll
         for (int i = 0; i < 4; i++) v[i] = in[i] + (in[i] - v[i] * t.scale) * ((float)t.amount * (1.f / 65536.f));
-        put4(dst_row(p, y0 + o), x, v[0], v[1], v[2], v[3]);
+        store4(to, p.dst_pitch, o, pack4(v[0], v[1], v[2], v[3]));
 #else
         u32 code[4];
 #pragma unroll
@@ -168,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) unsharp__fused(const __
 #endif
             code[i] = (u32)min(max(sharp, 0), (int)MAX_VALUE) << SHIFT;
         }
-        put4(dst_row(p, y0 + o), x, code[0], code[1], code[2], code[3]);
+        store4(to, p.dst_pitch, o, pack4(code[0], code[1], code[2], code[3]));
 #endif
     }
 }
@@ -184,7 +221,7 @@ struct Pass {
     Finish finish;
 };
 
-#define OUTPUTS 8
+#define OUTPUTS 8 // per thread; also the taps that are summed apart, since partial sums of thousands of taps would round away
 #define THREADS 128
 #define STEP 256
 // One float of padding behind every 8, so that lanes 8 apart hit different banks.
@@ -216,19 +253,27 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__rows(const __gr
 #pragma unroll
         for (int o = 0; o < OUTPUTS - 1; o++) window[o] = staged[AT(at + o)];
         for (int k = 0; k < taps; k += OUTPUTS) {
+            float part[OUTPUTS] = {};
 #pragma unroll
             for (int u = 0; u < OUTPUTS; u++) {
                 window[(u + OUTPUTS - 1) % OUTPUTS] = staged[AT(at + k + u + OUTPUTS - 1)];
                 const float w = __ldg(t.taps + tap0 + k + u);
 #pragma unroll
-                for (int o = 0; o < OUTPUTS; o++) acc[o] = fmaf(w, window[(u + o) % OUTPUTS], acc[o]);
+                for (int o = 0; o < OUTPUTS; o++) part[o] = fmaf(w, window[(u + o) % OUTPUTS], part[o]);
             }
+#pragma unroll
+            for (int o = 0; o < OUTPUTS; o++) acc[o] += part[o];
         }
 #else
-        for (int k = 0; k < taps; k++) {
-            const float w = __ldg(t.taps + tap0 + k);
+        for (int k0 = 0; k0 < taps; k0 += OUTPUTS) {
+            float part[OUTPUTS] = {};
+            for (int k = k0; k < k0 + OUTPUTS; k++) {
+                const float w = __ldg(t.taps + tap0 + k);
 #pragma unroll
-            for (int o = 0; o < OUTPUTS; o++) acc[o] = fmaf(w, staged[AT(at + k * COMPONENTS + o)], acc[o]);
+                for (int o = 0; o < OUTPUTS; o++) part[o] = fmaf(w, staged[AT(at + k * COMPONENTS + o)], part[o]);
+            }
+#pragma unroll
+            for (int o = 0; o < OUTPUTS; o++) acc[o] += part[o];
         }
 #endif
     }
@@ -261,13 +306,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__cols(const __gr
 #pragma unroll
     for (int o = 0; o < OUTPUTS - 1; o++) window[o] = sum_at(column, pitch, p.height, t.outside, top + o);
     for (int k = 0; k < t.count; k += OUTPUTS) {
+        float part[OUTPUTS] = {};
 #pragma unroll
         for (int u = 0; u < OUTPUTS; u++) {
             window[(u + OUTPUTS - 1) % OUTPUTS] = sum_at(column, pitch, p.height, t.outside, top + k + u + OUTPUTS - 1);
             const float w = __ldg(t.taps + k + u);
 #pragma unroll
-            for (int o = 0; o < OUTPUTS; o++) acc[o] = fmaf(w, window[(u + o) % OUTPUTS], acc[o]);
+            for (int o = 0; o < OUTPUTS; o++) part[o] = fmaf(w, window[(u + o) % OUTPUTS], part[o]);
         }
+#pragma unroll
+        for (int o = 0; o < OUTPUTS; o++) acc[o] += part[o];
     }
 #pragma unroll
     for (int o = 0; o < OUTPUTS; o++)

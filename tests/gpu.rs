@@ -14,7 +14,7 @@ use convoy::backend::cuda::{self, Cuda, variants};
 use convoy::backend::{BuildOptions, Device};
 use convoy::filter::Border;
 use convoy::filter::plan::{BoxMean, Direct, Gradient, Plan, PlaneOp, Separable, Unsharp};
-use convoy::frame::{PixelFormat, Sample, Shape};
+use convoy::frame::{Frame, PixelFormat, Sample, Shape};
 use convoy::pool::Budget;
 use reference::{Content, Noise, Picture, Tally, Tolerance, chain, check, expect, options, plan, run};
 
@@ -135,6 +135,33 @@ fn on_cpu(plan: &Plan, pictures: &[Picture]) -> Vec<Picture> {
     run(&Cpu, plan, &options(None, None), pictures).unwrap().iter().map(Picture::read).collect()
 }
 
+/// As [`check`]; above 12 bits a single frame may have 1 in 100 samples off by one instead of 1 in 1000 (and 3 of the
+/// smallest), since both sides sum in float, whose last bit is up to 1/64 of a code value there and the contents are chosen
+/// to be the worst. Over all frames 1 in 1000 must hold there too.
+fn compare(frame: &Frame, want: &Picture) -> Result<Tally, String> {
+    let format = want.shape.format;
+    if format.sample() != Sample::U16 || format.depth <= 12 {
+        return check(frame, want, Tolerance::EXACT);
+    }
+    let mut tally = Tally::default();
+    let got = Picture::read(frame);
+    for (plane, (got, want)) in got.planes.iter().zip(&want.planes).enumerate() {
+        assert_eq!(got.len(), want.len());
+        for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
+            let want = (want + 0.5).floor().clamp(0.0, f64::from(format.max_value()));
+            tally.samples += 1;
+            tally.unequal += u64::from(got != want);
+            if (got - want).abs() > 1.0 || got.fract() != 0.0 {
+                return Err(format!("plane {plane}, sample {i}: got {got}, want {want}"));
+            }
+        }
+    }
+    if tally.unequal > 3 + tally.samples / 100 {
+        return Err(format!("{} of {} samples differ", tally.unequal, tally.samples));
+    }
+    Ok(tally)
+}
+
 fn verify(gpu: &Cuda, shape: Shape, border: Border, op: &PlaneOp, contents: &[Content], totals: &mut BTreeMap<&'static str, Tally>) {
     let plan = plan(shape, border, op.clone());
     let pictures: Vec<_> = contents.iter().enumerate().map(|(i, &c)| Picture::new(shape, c, 7 * i as u64 + 1)).collect();
@@ -143,7 +170,7 @@ fn verify(gpu: &Cuda, shape: Shape, border: Border, op: &PlaneOp, contents: &[Co
         let forced = if *op == PlaneOp::Copy { None } else { Some(variant) };
         let frames = run(gpu, &plan, &options(forced, None), &pictures).unwrap();
         for ((frame, want), content) in frames.iter().zip(&wants).zip(contents) {
-            match check(frame, want, Tolerance::EXACT) {
+            match compare(frame, want) {
                 Ok(tally) => totals.entry(variant).or_default().add(tally),
                 Err(e) => panic!("{op:?} on {shape}, border {}, {content:?}, {variant}: {e}", border.name()),
             }
@@ -151,50 +178,64 @@ fn verify(gpu: &Cuda, shape: Shape, border: Border, op: &PlaneOp, contents: &[Co
     }
 }
 
-fn verify_format(format: PixelFormat) {
+fn verify_format(format: PixelFormat, border: Border) {
     let Some(gpu) = gpu() else { return };
     let small = [(1, 1), (2, 3), (13, 42), (123, 33), (321, 241)];
     let mut totals = BTreeMap::new();
     for (number, op) in operations().iter().enumerate() {
-        for (index, border) in Border::ALL.into_iter().enumerate() {
-            for (width, height) in small {
-                verify(gpu, Shape { format, width, height }, border, op, &Content::ALL[..3], &mut totals);
-            }
-            // The large size once per operation, with the borders in turn.
-            if index == number % 5 && !cfg!(debug_assertions) {
-                verify(gpu, Shape { format, width: 1921, height: 1081 }, border, op, &Content::ALL[..1], &mut totals);
-            }
+        for (width, height) in small {
+            verify(gpu, Shape { format, width, height }, border, op, &Content::ALL[..3], &mut totals);
+        }
+        // The large size once per operation, with the borders in turn.
+        if Border::ALL[number % 5] == border {
+            verify(gpu, Shape { format, width: 1921, height: 1081 }, border, op, &Content::ALL[..1], &mut totals);
         }
     }
     for (variant, tally) in &totals {
-        println!("{format}: {variant}: {} of {} samples differ by one", tally.unequal, tally.samples);
+        println!("{format} {} {variant}: {} of {} samples differ by one", border.name(), tally.unequal, tally.samples);
         assert!(tally.holds(), "{format}: {variant}: {} of {} samples differ", tally.unequal, tally.samples);
     }
 }
 
-#[test]
-fn yuv_420_8_bit_matches_the_cpu() {
-    verify_format(PixelFormat::yuv(8, 1, 1));
+macro_rules! every_border {
+    ($($module:ident: $format:expr;)*) => {$(
+        mod $module {
+            use super::*;
+
+            #[test]
+            fn clamp_matches_the_cpu() {
+                verify_format($format, Border::Clamp);
+            }
+
+            #[test]
+            fn zero_matches_the_cpu() {
+                verify_format($format, Border::Zero);
+            }
+
+            #[test]
+            fn reflect_matches_the_cpu() {
+                verify_format($format, Border::Reflect);
+            }
+
+            #[test]
+            fn reflect101_matches_the_cpu() {
+                verify_format($format, Border::Reflect101);
+            }
+
+            #[test]
+            fn wrap_matches_the_cpu() {
+                verify_format($format, Border::Wrap);
+            }
+        }
+    )*};
 }
 
-#[test]
-fn yuv_422_10_bit_matches_the_cpu() {
-    verify_format(PixelFormat::yuv(10, 1, 0));
-}
-
-#[test]
-fn gray_16_bit_matches_the_cpu() {
-    verify_format(PixelFormat::gray(16));
-}
-
-#[test]
-fn gray_float_matches_the_cpu() {
-    verify_format(PixelFormat::gray(32));
-}
-
-#[test]
-fn p010_matches_the_cpu() {
-    verify_format(p010());
+every_border! {
+    yuv_420_8_bit: PixelFormat::yuv(8, 1, 1);
+    yuv_422_10_bit: PixelFormat::yuv(10, 1, 0);
+    gray_16_bit: PixelFormat::gray(16);
+    gray_float: PixelFormat::gray(32);
+    p010_10_bit: p010();
 }
 
 #[test]
@@ -206,7 +247,7 @@ fn small_frames_match_the_reference_itself() {
             let plan = plan(shape, Border::Reflect, op);
             let pictures: Vec<_> = Content::ALL.iter().map(|&c| Picture::new(shape, c, 3)).collect();
             for (frame, picture) in run(gpu, &plan, &options(None, None), &pictures).unwrap().iter().zip(&pictures) {
-                check(frame, &expect(&plan, picture), Tolerance::EXACT).unwrap_or_else(|e| panic!("{}: {e}", plan.steps[0].label));
+                compare(frame, &expect(&plan, picture)).unwrap_or_else(|e| panic!("{}: {e}", plan.steps[0].label));
             }
         }
     }
@@ -254,7 +295,7 @@ fn three_hundred_frames_over_eight_lanes_equal_one_lane_and_repeat() {
     let plan = chain(shape, &[(Border::Clamp, separable(gaussian(2.0, 6), gaussian(2.0, 6))), (Border::Clamp, PlaneOp::Gradient(SOBEL))]);
     let pictures: Vec<_> = (0..300).map(|i| Picture::new(shape, Content::ALL[i % 4], 1000 + i as u64)).collect();
     let with = |lanes| BuildOptions { lanes: Some(lanes), threads: None, variant: None, budget: Budget::new(usize::MAX) };
-    let planes = |frames: Vec<convoy::frame::Frame>| -> Vec<_> { frames.iter().map(|f| Picture::read(f).planes).collect() };
+    let planes = |frames: Vec<Frame>| -> Vec<_> { frames.iter().map(|f| Picture::read(f).planes).collect() };
     let one = planes(run(gpu, &plan, &with(1), &pictures).unwrap());
     let eight = planes(run(gpu, &plan, &with(8), &pictures).unwrap());
     let again = planes(run(gpu, &plan, &with(8), &pictures).unwrap());
@@ -332,7 +373,8 @@ fn timings() {
     let gauss = |radius: i64| separable(gaussian(radius as f64 / 3.0, radius), gaussian(radius as f64 / 3.0, radius));
     let f32s = PixelFormat::gray(32);
     let yuv = PixelFormat::yuv(8, 1, 1);
-    let cases: Vec<(&str, PixelFormat, (usize, usize), PlaneOp, Vec<&str>)> = vec![
+    type Case = (&'static str, PixelFormat, (usize, usize), PlaneOp, Vec<&'static str>);
+    let cases: Vec<Case> = vec![
         ("copy", gray8, hd, PlaneOp::Copy, vec!["auto"]),
         ("gauss 3", gray8, hd, gauss(1), vec!["fused", "separable", "naive"]),
         ("gauss 5", gray8, hd, gauss(2), vec!["fused"]),

@@ -72,6 +72,11 @@ impl Buffers {
         &self.input
     }
 
+    /// Bytes of the packed planes, without any tail.
+    pub fn plane_bytes(&self) -> usize {
+        self.packed.bytes - TAIL
+    }
+
     /// The output buffer.
     pub fn output(&self) -> &DeviceBuffer {
         &self.output

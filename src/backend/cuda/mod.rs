@@ -4,7 +4,7 @@
 //! All compilation, allocation and lookup happens in [`Cuda::build`]; frames then only enqueue (see [`lane`]).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::{BuildOptions, Built, Device};
 use crate::error::Result;
@@ -161,19 +161,24 @@ impl Cuda {
         Ok(Program { plan, launches, notes })
     }
 
+    fn modules(&self) -> MutexGuard<'_, HashMap<Request, Arc<Module>>> {
+        // An insertion cannot leave the map half-changed, so a poisoned lock is still sound.
+        self.modules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn module(&self, request: &Request) -> Option<Arc<Module>> {
+        self.modules().get(request).map(Arc::clone)
+    }
+
     fn load(&self, spec: &Spec, step: &Step) -> Result<Launch> {
         let request = Request { file: spec.file, defines: spec.defines.clone(), arch: self.info().arch() };
-        let module = {
-            // An insertion cannot leave the map half-changed, so a poisoned lock is still sound.
-            let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
-            match modules.get(&request) {
-                Some(module) => Arc::clone(module),
-                None => {
-                    let (cubin, _) = self.cache.cubin(&self.nvrtc, &request)?;
-                    let module = Module::load(&self.context, &cubin)?;
-                    modules.insert(request, Arc::clone(&module));
-                    module
-                }
+        let module = match self.module(&request) {
+            Some(module) => module,
+            None => {
+                // Not under the lock: compilation takes long, and other threads may build other plans meanwhile.
+                let (cubin, _) = self.cache.cubin(&self.nvrtc, &request)?;
+                let module = Module::load(&self.context, &cubin)?;
+                Arc::clone(self.modules().entry(request).or_insert(module))
             }
         };
         let kernel = module.kernel(spec.entry)?;

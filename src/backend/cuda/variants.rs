@@ -12,10 +12,24 @@ use crate::filter::Border;
 use crate::filter::plan::{BoxMean, Direct, Gradient, PlaneOp, Separable, Step, Unsharp};
 use crate::frame::{MAX_PLANES, PixelFormat, Sample, Shape};
 
-/// Rows of samples that a warp of the register-blocked kernels makes; ROWS in `kernels/`.
-const ROWS: usize = 8;
-/// Warps of their blocks.
+/// Warps of a block of the register-blocked kernels; WARPS in `kernels/`.
 const WARPS: usize = 4;
+/// As [`WARPS`], for the fused separable kernels, whose warps share nothing.
+const FUSED_WARPS: usize = 2;
+/// Rows of samples that a warp makes; ROWS in `kernels/`. More share more work between rows, fewer hide latency better.
+const TILED_ROWS: usize = 4;
+/// As [`TILED_ROWS`], for gradients.
+const GRADIENT_ROWS: usize = 4;
+
+/// As [`TILED_ROWS`], for the fused box: a wide window costs more to begin than to slide.
+fn box_rows(radius: usize) -> usize {
+    if radius <= 7 { 4 } else { 8 }
+}
+
+/// As [`TILED_ROWS`], for the fused separable kernels.
+fn fused_rows(radius: usize) -> usize {
+    if radius <= 2 { 4 } else { 8 }
+}
 /// Largest radius that the fused separable kernel is compiled for.
 const FUSED_RADIUS: usize = 32;
 /// Largest radius that the fused box kernel is compiled for.
@@ -158,7 +172,7 @@ pub static TABLE: &[Variant] = &[
     Variant {
         name: "fused",
         family: "separable",
-        about: "both passes in one launch, column sums in registers, row sums through shared memory; tiles of (128 - 2 pad)x32, radius up to 32",
+        about: "both passes in one launch, column sums in registers, row sums through shared memory; tiles of 128 columns less the halo, radius up to 32",
         lower: |task| match &task.op {
             PlaneOp::Separable(op) => lower_fused(task, op),
             other => Err(wrong(other)),
@@ -191,7 +205,7 @@ pub static TABLE: &[Variant] = &[
     Variant {
         name: "tiled",
         family: "direct",
-        about: "tile and halo as floats in shared memory, 4x8 sums per thread in registers; unrolled up to 121 taps, in bands of 16 rows beyond",
+        about: "tile and halo as floats in shared memory, 4x4 sums per thread in registers; unrolled up to 121 taps, in bands of 16 rows beyond",
         lower: |task| match &task.op {
             PlaneOp::Direct(op) => lower_tiled(task, op),
             other => Err(wrong(other)),
@@ -208,7 +222,7 @@ pub static TABLE: &[Variant] = &[
     Variant {
         name: "fused",
         family: "box",
-        about: "one launch: packed column sums slide down 16 rows, windows from a prefix sum across the warp; one pass, radius up to 31 (float: 32)",
+        about: "one launch: packed column sums slide down 4 or 8 rows, windows from a prefix sum across the warp; one pass, radius up to 31 (float: 32)",
         lower: |task| match &task.op {
             PlaneOp::Box(op) => lower_box_fused(task, *op),
             other => Err(wrong(other)),
@@ -267,11 +281,9 @@ pub static TABLE: &[Variant] = &[
     Variant {
         name: "tiled",
         family: "gradient",
-        about: "4x8 samples per thread in registers, neighbours by shuffle; tiles of 120x32",
+        about: "4x4 samples per thread in registers, neighbours by shuffle; tiles of 120x16",
         lower: |task| match &task.op {
-            PlaneOp::Gradient(op) => {
-                Ok(vec![gradient_spec(task, op, "gradient.cu", "gradient__tiled").tile(120, WARPS * ROWS).threads(32 * WARPS)])
-            }
+            PlaneOp::Gradient(op) => Ok(vec![lower_gradient_tiled(task, op)]),
             other => Err(wrong(other)),
         },
         cost: |task| Cost { bytes: io_bytes(task), instructions: 40.0, launches: 1.0 },
@@ -386,6 +398,7 @@ impl Spec {
             ("COMPONENTS", task.components as i64),
             ("BORDER", border),
             ("CENTRE", 0),
+            ("PLANES", task.planes.len() as i64),
         ];
         Self {
             file,
@@ -413,6 +426,15 @@ impl Spec {
         self.define("CENTRE", centre(format) as usize)
     }
 
+    /// What lets the end of a step be cheaper: a scale of 1, and weights whose sums cannot leave the sample's range.
+    fn ends(self, format: PixelFormat, weights: Weights<'_>, scale: f32, bias: f32) -> Self {
+        // Beyond 1 by no more than rounding: 65535.57 still truncates to 65535.
+        let total = weights.sum() * f64::from(scale);
+        let bounded = format.sample() != Sample::F32 && centre(format) == 0.0 && bias == 0.0 && scale >= 0.0;
+        let bounded = bounded && weights.non_negative() && total <= 1.0 + 1e-6;
+        self.define("UNIT", usize::from(scale == 1.0)).define("BOUNDED", usize::from(bounded))
+    }
+
     fn tile(mut self, across: usize, down: usize) -> Self {
         self.tile = (across, down);
         self
@@ -421,6 +443,17 @@ impl Spec {
     fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
+    }
+
+    /// Warps side by side below each other, each making `rows` rows of the 128 columns less their halo.
+    fn blocked(self, radius_x: usize, radius_y: usize, rows: usize, warps: usize) -> Self {
+        let tile = warp_tile(radius_x, self.components());
+        let spec = self.define("RADIUS_X", radius_x).define("RADIUS_Y", radius_y).define("ROWS", rows).define("WARPS", warps);
+        spec.tile(tile, warps * rows).threads(32 * warps)
+    }
+
+    fn components(&self) -> usize {
+        self.defines.iter().find(|(name, _)| *name == "COMPONENTS").map_or(1, |(_, value)| *value as usize)
     }
 
     fn params(mut self, params: Params) -> Self {
@@ -482,6 +515,30 @@ impl Finish {
     }
 }
 
+/// The weights of a kernel, as one table or as the product of two.
+#[derive(Clone, Copy)]
+enum Weights<'a> {
+    Table(&'a [f32]),
+    Product(&'a [f32], &'a [f32]),
+}
+
+impl Weights<'_> {
+    fn sum(self) -> f64 {
+        match self {
+            Self::Table(taps) => sum(taps),
+            Self::Product(row, col) => sum(row) * sum(col),
+        }
+    }
+
+    fn non_negative(self) -> bool {
+        let none_below = |taps: &[f32]| taps.iter().all(|&w| w >= 0.0);
+        match self {
+            Self::Table(taps) => none_below(taps),
+            Self::Product(row, col) => none_below(row) && none_below(col),
+        }
+    }
+}
+
 /// Subtracted on loading, so that sums of deep samples keep their fraction in float: half the range above 12 bits, else 0.
 fn centre(format: PixelFormat) -> f32 {
     if format.sample() == Sample::U16 && format.depth > 12 { (format.max_value() + 1.0) / 2.0 } else { 0.0 }
@@ -522,8 +579,8 @@ fn lower_fused(task: &Task, op: &Separable) -> Result<Vec<Spec>, String> {
     let format = task.format();
     let finish = Finish::new(format, centre(format), sum(&op.row) * sum(&op.col), op.scale, op.bias);
     let params = Params::default().floats(centred_taps(&op.col, ry)).floats(centred_taps(&op.row, rx)).finish(finish);
-    let spec = Spec::new(task, "separable.cu", "separable__fused").centred(format).define("RADIUS_X", rx).define("RADIUS_Y", ry);
-    Ok(vec![spec.tile(warp_tile(rx, task.components), WARPS * ROWS).threads(32 * WARPS).params(params)])
+    let spec = Spec::new(task, "separable.cu", "separable__fused").centred(format).blocked(rx, ry, fused_rows(ry), FUSED_WARPS);
+    Ok(vec![spec.ends(format, Weights::Product(&op.row, &op.col), op.scale, op.bias).params(params)])
 }
 
 fn lower_two_pass(task: &Task, op: &Separable) -> Vec<Spec> {
@@ -577,8 +634,8 @@ fn lower_tiled(task: &Task, op: &Direct) -> Result<Vec<Spec>, String> {
         let rows = (0..2 * ry + 1).flat_map(|y| centred_taps(row(y), rx));
         // A row beyond an even kernel's last is empty: centred_taps fills it with zeros.
         let params = Params::default().floats(rows).finish(finish);
-        let spec = Spec::new(task, "direct.cu", "direct__tiled").centred(format).define("RADIUS_X", rx).define("RADIUS_Y", ry);
-        return Ok(vec![spec.tile(warp_tile(rx, task.components), WARPS * ROWS).threads(32 * WARPS).params(params)]);
+        let spec = Spec::new(task, "direct.cu", "direct__tiled").centred(format).blocked(rx, ry, TILED_ROWS, WARPS);
+        return Ok(vec![spec.ends(format, Weights::Table(&op.taps), op.scale, op.bias).params(params)]);
     }
     // Zero taps in front keep the first column a multiple of four; zero rows around spare the kernel every test.
     let left = rx.next_multiple_of(4);
@@ -595,7 +652,7 @@ fn lower_tiled(task: &Task, op: &Direct) -> Result<Vec<Spec>, String> {
         }
     }
     let params = Params::default().ints([pitch as i32, op.height as i32, left as i32, ry as i32]).finish(finish);
-    let spec = Spec::new(task, "direct.cu", "direct__banded").centred(format).define("ROWS", BANDED_ROWS);
+    let spec = Spec::new(task, "direct.cu", "direct__banded").centred(format).define("ROWS", BANDED_ROWS).define("WARPS", WARPS);
     let mut spec = spec.tile(128, WARPS * BANDED_ROWS).threads(32 * WARPS).params(params).table(table);
     spec.shared = shared;
     Ok(vec![spec])
@@ -628,8 +685,7 @@ fn lower_box_fused(task: &Task, op: BoxMean) -> Result<Vec<Spec>, String> {
     if rx > limit || ry > BOX_RADIUS {
         return Err(format!("its radius is limited to {limit} across and {BOX_RADIUS} down; this filter has {rx} and {ry}"));
     }
-    let spec = Spec::new(task, "box.cu", "box__fused").define("RADIUS_X", rx).define("RADIUS_Y", ry);
-    Ok(vec![spec.tile(warp_tile(rx, task.components), WARPS * 16).threads(32 * WARPS)])
+    Ok(vec![Spec::new(task, "box.cu", "box__fused").blocked(rx, ry, box_rows(ry), WARPS)])
 }
 
 fn lower_box_running(task: &Task, op: BoxMean) -> Vec<Spec> {
@@ -714,13 +770,20 @@ fn lower_unsharp_fused(task: &Task, op: Unsharp) -> Result<Vec<Spec>, String> {
     let weights = |size| binomial(size).into_iter().map(|w| w as f32);
     let params =
         Params::default().floats(weights(op.size_y)).floats(weights(op.size_x)).floats([(-(bits as f32)).exp2()]).ints([op.amount]);
-    let spec = Spec::new(task, "separable.cu", "unsharp__fused").define("RADIUS_X", rx).define("RADIUS_Y", ry);
-    Ok(vec![spec.tile(warp_tile(rx, task.components), WARPS * ROWS).threads(32 * WARPS).params(params)])
+    Ok(vec![Spec::new(task, "separable.cu", "unsharp__fused").blocked(rx, ry, fused_rows(ry), FUSED_WARPS).params(params)])
 }
 
 fn gradient_spec(task: &Task, op: &Gradient, file: &'static str, entry: &'static str) -> Spec {
     let finish = Finish::new(task.format(), 0.0, 0.0, op.scale, op.delta);
     Spec::new(task, file, entry).params(Params::default().floats(op.x).floats(op.y).finish(finish))
+}
+
+fn lower_gradient_tiled(task: &Task, op: &Gradient) -> Spec {
+    // Zero weights cost nothing: which they are is compiled in.
+    let mask = |taps: &[f32; 9]| taps.iter().enumerate().map(|(i, &w)| usize::from(w != 0.0) << i).sum();
+    let spec = gradient_spec(task, op, "gradient.cu", "gradient__tiled").define("TAPS_X", mask(&op.x)).define("TAPS_Y", mask(&op.y));
+    let spec = spec.define("ROWS", GRADIENT_ROWS).define("WARPS", WARPS).define("UNIT", usize::from(op.scale == 1.0));
+    spec.tile(120, WARPS * GRADIENT_ROWS).threads(32 * WARPS)
 }
 
 /// Bytes read and written per sample when each is touched once.
@@ -769,7 +832,7 @@ struct PlaneArgs {
     blocks_x: u32,
     aux: u64,
     aux_pitch: u32,
-    reserved: u32,
+    blocks_magic: u32,
 }
 
 /// Mirrors `Frame` in `plane.cuh`: what a launch needs to know of the frame and the lane.
@@ -886,7 +949,7 @@ impl Launch {
                 blocks_x: plane.blocks_x,
                 aux: aux.map_or(0, |a| a.base + a.geometry.planes[plane.index].offset as u64),
                 aux_pitch: aux.map_or(0, |a| a.geometry.planes[plane.index].pitch as u32),
-                reserved: 0,
+                blocks_magic: u32::try_from((1u64 << 32).div_ceil(u64::from(plane.blocks_x.max(1)))).unwrap_or(u32::MAX),
             };
         }
         args
