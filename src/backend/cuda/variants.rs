@@ -62,6 +62,12 @@ pub fn family(op: &PlaneOp) -> &'static str {
         PlaneOp::Box(_) => "box",
         PlaneOp::Unsharp(_) => "unsharp",
         PlaneOp::Gradient(_) => "gradient",
+        PlaneOp::Compass(_) => "compass",
+        PlaneOp::Extremum(_) => "extremum",
+        PlaneOp::Morphology(_) => "morphology",
+        PlaneOp::Median(_) => "median",
+        PlaneOp::Pool(_) => "pool",
+        PlaneOp::Pixelate(_) => "pixelate",
     }
 }
 
@@ -311,7 +317,11 @@ fn extent(task: &Task) -> (f64, f64) {
         PlaneOp::Direct(op) => (op.width, op.height),
         PlaneOp::Box(op) => (2 * op.radius_x + 1, 2 * op.radius_y + 1),
         PlaneOp::Unsharp(op) => (op.size_x, op.size_y),
-        PlaneOp::Gradient(_) => (3, 3),
+        PlaneOp::Gradient(_) | PlaneOp::Compass(_) | PlaneOp::Morphology(_) => (3, 3),
+        PlaneOp::Extremum(op) => (2 * op.radius_x + 1, 2 * op.radius_y + 1),
+        PlaneOp::Median(op) => (2 * op.radius_x + 1, 2 * op.radius_y + 1),
+        PlaneOp::Pool(op) => (op.kernel, op.kernel),
+        PlaneOp::Pixelate(op) => (op.block_x, op.block_y),
     };
     (w as f64, h as f64)
 }
