@@ -6,26 +6,33 @@ use super::catalog::RADIUS_VARIABLES;
 use super::kernel::Kernel;
 use super::math::{factor_rank_1, gaussian_radius, gaussian_weights};
 use super::parse::shown;
-use super::plan::{BoxMean, Direct, Gradient, Plan, PlaneOp, Separable, Step, Unsharp};
+use super::plan::{
+    BoxMean, Compass, Direct, Extreme, Extremum, Gradient, Median, Morphology, Pixelate, Plan, PlaneOp, Pool, PoolKind, Separable, Step,
+    Unsharp,
+};
 use super::{
-    AverageBlur, BoxBlur, BoxParams, Convolution, Direction, Filter, GaussianBlur, GradientMagnitude, Op, PlaneKernel, PlaneMask,
-    UnsharpMask, UnsharpParams,
+    AverageBlur, BoxBlur, BoxParams, Convolution, Direction, Filter, GaussianBlur, GradientMagnitude, Mosaic, Neighbours, Op, PlaneKernel,
+    PlaneMask, Pooling, Rank, Stencil, UnsharpMask, UnsharpParams,
 };
 use crate::error::{Error, Result};
 use crate::frame::{MAX_PLANES, Model, Packing, PixelFormat, Sample, Shape};
 
+/// Largest radius of a box, the plane's size aside: what no picture needs, and what a window of 2¹⁶ samples holds.
+const MAX_BOX_RADIUS: usize = 32767;
 /// Longest label of a step in characters; a large kernel's text form would fill the screen.
 const MAX_LABEL: usize = 120;
 
 /// Lowers a chain for frames of shape `input`. Filters that change nothing are left out.
 ///
 /// # Errors
-/// When a filter does not fit the frames (a box larger than the plane); the error names the filter.
+/// When a filter does not fit the frames (a negative radius, U and V apart in one plane); the error names the filter.
 pub fn plan(filters: &[Filter], input: Shape) -> Result<Plan> {
     let mut steps = Vec::with_capacity(filters.len());
+    let mut shape = input;
     for filter in filters {
-        let step = lower(filter, input)
-            .map_err(|why| Error::usage(format!("filter '{}' cannot run on {input}", label(filter)), why.cause).hint(why.hint))?;
+        let step = lower(filter, shape)
+            .map_err(|why| Error::usage(format!("filter '{}' cannot run on {shape}", label(filter)), why.cause).hint(why.hint))?;
+        shape = step.output;
         if step.planes.iter().any(|op| *op != PlaneOp::Copy) {
             steps.push(step);
         }
@@ -72,6 +79,19 @@ fn lower(filter: &Filter, input: Shape) -> Result<Step, Unfit> {
                 Op::Prewitt(g) => gradient(g, component, PREWITT),
                 Op::Scharr(g) => gradient(g, component, SCHARR),
                 Op::Roberts(g) => gradient(g, component, ROBERTS),
+                Op::Kirsch(s) if s.planes.contains(component) => PlaneOp::Compass(Compass { scale: s.scale, delta: s.delta }),
+                Op::Kirsch(_) => PlaneOp::Copy,
+                Op::Laplacian(s) => stencil(s, component, LAPLACIAN),
+                Op::Emboss(s) => stencil(s, component, EMBOSS),
+                Op::Sharpen(s) => stencil(s, component, SHARPEN),
+                Op::Edge(s) => stencil(s, component, EDGE),
+                Op::Erosion(n) => neighbours(n, component, input.format, Extreme::Min)?,
+                Op::Dilation(n) => neighbours(n, component, input.format, Extreme::Max)?,
+                Op::Median(m) => median(m, component),
+                Op::MaxPool(p) => pool(p, PoolKind::Max),
+                Op::AveragePool(p) => pool(p, PoolKind::Mean),
+                Op::MinPool(p) => pool(p, PoolKind::Min),
+                Op::Pixelate(m) => pixelate(m, component, input.format),
             });
         }
         // PlaneOp is per plane: U and V in one plane cannot be treated apart.
@@ -85,7 +105,30 @@ fn lower(filter: &Filter, input: Shape) -> Result<Step, Unfit> {
             *plane = op;
         }
     }
-    Ok(Step { label: label(filter), border: filter.border, variant: filter.variant.clone(), input, output: input, planes })
+    let output = match &filter.op {
+        Op::MaxPool(p) | Op::AveragePool(p) | Op::MinPool(p) => {
+            Shape { width: pooled(p, input.width), height: pooled(p, input.height), ..input }
+        }
+        Op::GaussianBlur(_)
+        | Op::BoxBlur(_)
+        | Op::AverageBlur(_)
+        | Op::UnsharpMask(_)
+        | Op::Convolution(_)
+        | Op::Sobel(_)
+        | Op::Prewitt(_)
+        | Op::Scharr(_)
+        | Op::Roberts(_)
+        | Op::Kirsch(_)
+        | Op::Laplacian(_)
+        | Op::Emboss(_)
+        | Op::Sharpen(_)
+        | Op::Edge(_)
+        | Op::Erosion(_)
+        | Op::Dilation(_)
+        | Op::Median(_)
+        | Op::Pixelate(_) => input,
+    };
+    Ok(Step { label: label(filter), border: filter.border, variant: filter.variant.clone(), input, output, planes })
 }
 
 fn gaussian(filter: &GaussianBlur, component: usize, format: PixelFormat) -> PlaneOp {
@@ -124,25 +167,21 @@ fn average(filter: &AverageBlur, component: usize) -> PlaneOp {
     PlaneOp::Box(BoxMean { radius_x: filter.size_x as usize, radius_y: radius_y as usize, power: 1 })
 }
 
-/// FFmpeg's rules (`libavfilter/boxblur.c`): chroma and alpha inherit from luma; twice the radius must fit into the
-/// plane's shorter side, where a chroma plane counts as ⌊luma / subsampling⌋.
+/// FFmpeg's rules (`libavfilter/boxblur.c`): chroma and alpha inherit from luma, the radius is truncated. FFmpeg refuses a
+/// radius above half of the plane's shorter side; here the border goes on as far as the window needs.
 fn box_blur(filter: &BoxBlur, component: usize, input: Shape) -> Result<PlaneOp, Unfit> {
-    let format = input.format;
-    let chroma_size = (input.width >> format.chroma_shift_x, input.height >> format.chroma_shift_y);
-    let (params, group, (width, height)): (&BoxParams, _, _) = match component {
-        0 => (&filter.luma, "luma", (input.width, input.height)),
-        1 | 2 => (&filter.chroma, "chroma", chroma_size),
-        _ => (&filter.alpha, "alpha", (input.width, input.height)),
+    let (params, group): (&BoxParams, _) = match component {
+        0 => (&filter.luma, "luma"),
+        1 | 2 => (&filter.chroma, "chroma"),
+        _ => (&filter.alpha, "alpha"),
     };
     let power = if params.power < 0 { filter.luma.power } else { params.power };
     let Some(expr) = params.radius.as_ref().or(filter.luma.radius.as_ref()) else { return Ok(PlaneOp::Copy) };
-    let values = RadiusVariables { input, chroma_size }.values();
-    let radius = expr.eval(&values).trunc();
-    let most = width.min(height) / 2;
-    if !(radius >= 0.0 && radius <= most as f64) {
+    let radius = expr.eval(&radius_variables(input)).trunc();
+    if !(radius >= 0.0 && radius <= MAX_BOX_RADIUS as f64) {
         return Err(Unfit {
-            cause: format!("the {group} radius '{}' is {radius} here, it must be >= 0 and <= {most}", shown(&expr.to_string())),
-            hint: format!("half of the shorter side of the {group} plane ({width}x{height}) is the limit, as in FFmpeg"),
+            cause: format!("the {group} radius '{}' is {radius} here, it must be >= 0 and <= {MAX_BOX_RADIUS}", shown(&expr.to_string())),
+            hint: "see `convoy filters boxblur`".to_string(),
         });
     }
     let radius = radius as usize;
@@ -152,25 +191,17 @@ fn box_blur(filter: &BoxBlur, component: usize, input: Shape) -> Result<PlaneOp,
     Ok(PlaneOp::Box(BoxMean { radius_x: radius, radius_y: radius, power: power as usize }))
 }
 
-/// What a radius expression may use.
-struct RadiusVariables {
-    input: Shape,
-    chroma_size: (usize, usize),
-}
-
-impl RadiusVariables {
-    /// In the order of [`RADIUS_VARIABLES`].
-    fn values(&self) -> [f64; RADIUS_VARIABLES.len()] {
-        let format = self.input.format;
-        [
-            self.input.width as f64,
-            self.input.height as f64,
-            self.chroma_size.0 as f64,
-            self.chroma_size.1 as f64,
-            f64::from(1u32 << format.chroma_shift_x),
-            f64::from(1u32 << format.chroma_shift_y),
-        ]
-    }
+/// What a radius expression may use, in the order of [`RADIUS_VARIABLES`]; as in FFmpeg, cw and ch are rounded down.
+fn radius_variables(input: Shape) -> [f64; RADIUS_VARIABLES.len()] {
+    let format = input.format;
+    [
+        input.width as f64,
+        input.height as f64,
+        (input.width >> format.chroma_shift_x) as f64,
+        (input.height >> format.chroma_shift_y) as f64,
+        f64::from(1u32 << format.chroma_shift_x),
+        f64::from(1u32 << format.chroma_shift_y),
+    ]
 }
 
 /// RGB is sharpened as luma is, per channel: FFmpeg's filter knows YUV only and would convert.
@@ -262,4 +293,84 @@ fn gradient(filter: &GradientMagnitude, component: usize, (x, y, divisor): Pair)
     // Dividing by 256 is exact in f32.
     let weights = |keep: bool, taps: [f32; 9]| if keep { taps.map(|w| w / divisor) } else { [0.0; 9] };
     PlaneOp::Gradient(Gradient { x: weights(keep_x, x), y: weights(keep_y, y), scale: filter.scale, delta: filter.delta })
+}
+
+const LAPLACIAN: [f32; 9] = [0., 1., 0., 1., -4., 1., 0., 1., 0.];
+const EMBOSS: [f32; 9] = [-2., -1., 0., -1., 1., 1., 0., 1., 2.];
+const SHARPEN: [f32; 9] = [0., -1., 0., -1., 5., -1., 0., -1., 0.];
+const EDGE: [f32; 9] = [-1., -1., -1., -1., 8., -1., -1., -1., -1.];
+
+fn stencil(filter: &Stencil, component: usize, taps: [f32; 9]) -> PlaneOp {
+    if !filter.planes.contains(component) {
+        return PlaneOp::Copy;
+    }
+    PlaneOp::Direct(Direct { width: 3, height: 3, taps: Arc::new(taps), scale: filter.scale, bias: filter.delta })
+}
+
+/// A threshold that no sample can reach is none; float samples, of which FFmpeg has no notion here, take it as 65535ths.
+fn neighbours(filter: &Neighbours, component: usize, format: PixelFormat, kind: Extreme) -> Result<PlaneOp, Unfit> {
+    let threshold = filter.thresholds.get(component).copied().unwrap_or(0);
+    if !filter.planes.contains(component) || threshold == 0 || filter.coordinates == 0 {
+        return Ok(PlaneOp::Copy);
+    }
+    let threshold = match format.sample() {
+        Sample::U8 | Sample::U16 => ((threshold as f32) < format.max_value()).then_some(threshold as f32),
+        Sample::F32 => (threshold < 65535).then_some((threshold as f64 / 65535.0) as f32),
+    };
+    if filter.coordinates == 255 && threshold.is_none() {
+        let radius = filter.radius as usize;
+        return Ok(PlaneOp::Extremum(Extremum { kind, radius_x: radius, radius_y: radius }));
+    }
+    if filter.radius > 1 {
+        return Err(Unfit {
+            cause: format!("threshold{component} limits the 3x3 window only, the radius is {}", filter.radius),
+            hint: "leave the threshold out, or chain filters of radius 1".to_string(),
+        });
+    }
+    Ok(PlaneOp::Morphology(Morphology { kind, coordinates: filter.coordinates, threshold }))
+}
+
+/// The rank is FFmpeg's (`libavfilter/vf_median.c`, `check_params`), computed in the same types: it truncates a float.
+fn median(filter: &Rank, component: usize) -> PlaneOp {
+    if !filter.planes.contains(component) {
+        return PlaneOp::Copy;
+    }
+    let (x, y) = (filter.radius, if filter.radius_v == 0 { filter.radius } else { filter.radius_v });
+    let rank = (2 * x * y + x + y) as f32 * 2.0 * filter.percentile;
+    PlaneOp::Median(Median { radius_x: x as usize, radius_y: y as usize, rank: rank as usize })
+}
+
+fn stride(filter: &Pooling) -> i64 {
+    if filter.stride == 0 { filter.kernel } else { filter.stride }
+}
+
+fn pool(filter: &Pooling, kind: PoolKind) -> PlaneOp {
+    let stride = stride(filter);
+    if filter.kernel == 1 && stride == 1 {
+        return PlaneOp::Copy;
+    }
+    let [kernel, stride, pad, dilation] = [filter.kernel, stride, filter.pad, filter.dilation].map(|v| v as usize);
+    PlaneOp::Pool(Pool { kind, kernel, stride, pad, dilation })
+}
+
+/// Windows in a side of `side` samples; one at least, which may be larger than the side.
+fn pooled(filter: &Pooling, side: usize) -> usize {
+    let room = side as i64 + 2 * filter.pad - filter.dilation * (filter.kernel - 1) - 1;
+    if room < 0 { 1 } else { (room / stride(filter)) as usize + 1 }
+}
+
+/// Block sizes of FFmpeg's `pixelize`: chroma's is `size` over the subsampling, luma's a multiple of that.
+fn pixelate(filter: &Mosaic, component: usize, format: PixelFormat) -> PlaneOp {
+    if !filter.planes.contains(component) {
+        return PlaneOp::Copy;
+    }
+    let block = |shift: u32| {
+        let chroma = (filter.size as usize >> shift).max(1);
+        if matches!(component, 1 | 2) { chroma } else { chroma << shift }
+    };
+    let (block_x, block_y) = (block(u32::from(format.chroma_shift_x)), block(u32::from(format.chroma_shift_y)));
+    if block_x == 1 && block_y == 1 {
+        return PlaneOp::Copy;
+    }
+    PlaneOp::Pixelate(Pixelate { block_x, block_y })
 }

@@ -102,6 +102,30 @@ pub enum Op {
     Scharr(GradientMagnitude),
     /// `roberts`.
     Roberts(GradientMagnitude),
+    /// `kirsch`.
+    Kirsch(Stencil),
+    /// `laplacian`.
+    Laplacian(Stencil),
+    /// `emboss`.
+    Emboss(Stencil),
+    /// `sharpen`.
+    Sharpen(Stencil),
+    /// `edge`.
+    Edge(Stencil),
+    /// `erosion`.
+    Erosion(Neighbours),
+    /// `dilation`.
+    Dilation(Neighbours),
+    /// `median`.
+    Median(Rank),
+    /// `maxpool`.
+    MaxPool(Pooling),
+    /// `avgpool`.
+    AveragePool(Pooling),
+    /// `minpool`.
+    MinPool(Pooling),
+    /// `pixelate`.
+    Pixelate(Mosaic),
 }
 
 impl Op {
@@ -117,6 +141,18 @@ impl Op {
             Self::Prewitt(_) => "prewitt",
             Self::Scharr(_) => "scharr",
             Self::Roberts(_) => "roberts",
+            Self::Kirsch(_) => "kirsch",
+            Self::Laplacian(_) => "laplacian",
+            Self::Emboss(_) => "emboss",
+            Self::Sharpen(_) => "sharpen",
+            Self::Edge(_) => "edge",
+            Self::Erosion(_) => "erosion",
+            Self::Dilation(_) => "dilation",
+            Self::Median(_) => "median",
+            Self::MaxPool(_) => "maxpool",
+            Self::AveragePool(_) => "avgpool",
+            Self::MinPool(_) => "minpool",
+            Self::Pixelate(_) => "pixelate",
         }
     }
 }
@@ -257,4 +293,63 @@ pub struct GradientMagnitude {
     pub delta: f32,
     /// Which gradient counts; always both for `roberts`.
     pub direction: Direction,
+}
+
+/// Parameters of `kirsch` and of the ready-made 3×3 kernels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stencil {
+    /// Components that are changed.
+    pub planes: PlaneMask,
+    /// Multiplies the sum.
+    pub scale: f32,
+    /// Added after scaling, in code values.
+    pub delta: f32,
+}
+
+/// Parameters of `erosion` and `dilation`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbours {
+    /// Which of the eight neighbours count, from the top left in the order of reading; all when `radius` is above 1.
+    pub coordinates: u8,
+    /// How far a sample of each component may move, in its own code values; 0 leaves the component as it is.
+    pub thresholds: [i64; 4],
+    /// Radius of the square window, 1 to 1024.
+    pub radius: i64,
+    /// Components that are changed.
+    pub planes: PlaneMask,
+}
+
+/// Parameters of `median`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rank {
+    /// Horizontal radius, 1 to 127.
+    pub radius: i64,
+    /// Components that are changed.
+    pub planes: PlaneMask,
+    /// Vertical radius; 0 means `radius`.
+    pub radius_v: i64,
+    /// 0 is the minimum, 0.5 the median, 1 the maximum.
+    pub percentile: f32,
+}
+
+/// Parameters of `maxpool`, `avgpool` and `minpool`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pooling {
+    /// Samples of a window in each direction, 1 to 127.
+    pub kernel: i64,
+    /// Distance of the windows; 0 means `kernel`.
+    pub stride: i64,
+    /// How far the first window starts outside, at most half the kernel.
+    pub pad: i64,
+    /// Distance of the samples of a window.
+    pub dilation: i64,
+}
+
+/// Parameters of `pixelate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mosaic {
+    /// Side of a block in luma samples, 1 to 1024.
+    pub size: i64,
+    /// Components that are changed.
+    pub planes: PlaneMask,
 }

@@ -409,7 +409,7 @@ fn find_param(entry: &Entry, params: &[&super::catalog::Param], key: &[Char], en
     let span = cover(key, end);
     match name.as_str() {
         "enable" => Err(Fault::at(span, "'enable' (a filter that is on for a part of the time) is not supported yet")
-            .help("cut the part out with --ss and --to, or filter it in a run of its own")),
+            .help("filter that part in a run of its own; ffmpeg -ss START -to END -i INPUT -c copy PART cuts it out")),
         "threads" | "thread_type" | "extra_hw_frames" => {
             Err(Fault::at(span, format!("'{name}' is not a matter of one filter here")).help("see --threads and --lanes"))
         }

@@ -4,8 +4,8 @@ use super::catalog::{Entry, Kind, MAX_BOX_POWER, MAX_GAUSSIAN_RADIUS, Misfit, Pa
 use super::expr::Expr;
 use super::kernel::Kernel;
 use super::{
-    AverageBlur, BoxBlur, BoxParams, Convolution, Direction, GaussianBlur, GradientMagnitude, Layout, Op, PlaneKernel, PlaneMask,
-    UnsharpMask, UnsharpParams,
+    AverageBlur, BoxBlur, BoxParams, Convolution, Direction, GaussianBlur, GradientMagnitude, Layout, Mosaic, Neighbours, Op, PlaneKernel,
+    PlaneMask, Pooling, Rank, Stencil, UnsharpMask, UnsharpParams,
 };
 
 const fn param(name: &'static str, aliases: &'static [&'static str], kind: Kind, help: &'static str) -> Param {
@@ -38,6 +38,33 @@ pub const COMMON: [Param; 2] = [
 ];
 
 const GRADIENT: &[Param] = &[PLANES, SCALE, DELTA, DIRECTION];
+const STENCIL: &[Param] = &[PLANES, param("scale", &[], float(0.0, 65535.0, 1.0), "multiplies the sum"), DELTA];
+const NEIGHBOURS: &[Param] = &[
+    param(
+        "coordinates",
+        &[],
+        int(0, 255, 255),
+        "neighbours that count, a bit mask: 1 top left, 2 top, 4 top right, 8 left, … 128 bottom right",
+    ),
+    param(
+        "threshold0",
+        &[],
+        THRESHOLD,
+        "how far a sample of Y or G may move, in code values (float samples: 65535ths); 0 leaves the plane as it is",
+    ),
+    param("threshold1", &[], THRESHOLD, "the same for U or B"),
+    param("threshold2", &[], THRESHOLD, "the same for V or R"),
+    param("threshold3", &[], THRESHOLD, "the same for alpha"),
+    ours("radius", int(1, 1024, 1), "radius of a square window; above 1 without coordinates and thresholds"),
+    Param { ours: true, ..PLANES },
+];
+const THRESHOLD: Kind = int(0, 65535, 65535);
+const POOLING: &[Param] = &[
+    param("kernel", &[], int(1, 127, 2), "samples of a window in each direction"),
+    param("stride", &[], int(0, 1024, 0), "distance of the windows, which divides the frame's size; 0 means kernel"),
+    param("pad", &[], int(0, 63, 0), "how far the first window starts outside the plane, at most half the kernel"),
+    param("dilation", &[], int(1, 1024, 1), "distance of the samples of a window"),
+];
 
 /// Every filter, in alphabetical order.
 pub const ENTRIES: &[Entry] = &[
@@ -52,6 +79,14 @@ pub const ENTRIES: &[Entry] = &[
         formula: "out = mean of the (2 sizeX + 1) x (2 sizeY + 1) samples around in\n(libavfilter/vf_avgblur.c; FFmpeg truncates where Convoy rounds)",
         example: ("avgblur=7", "a 15x15 mean"),
         build: |v| Ok(Op::AverageBlur(AverageBlur { size_x: v.int(), planes: v.planes(), size_y: v.int() })),
+    },
+    Entry {
+        name: "avgpool",
+        summary: "Pooling: the mean of each window; a stride above 1 shrinks the frame.",
+        params: POOLING,
+        formula: "out[y][x] = mean over the samples in[y*stride - pad + j*dilation][x*stride - pad + i*dilation], i, j = 0..kernel-1, inside the plane\nwidth' = max(1, floor((width + 2 pad - dilation (kernel - 1) - 1) / stride) + 1), height alike; subsampled chroma: half of it, rounded up\n(torch.nn.AvgPool2d with ceil_mode=False, count_include_pad=False; border is not used)",
+        example: ("avgpool=2", "half the size, each sample the mean of four"),
+        build: |v| Ok(Op::AveragePool(pooling(v)?)),
     },
     Entry {
         name: "boxblur",
@@ -105,6 +140,38 @@ pub const ENTRIES: &[Entry] = &[
         build: convolution,
     },
     Entry {
+        name: "dilation",
+        summary: "Maximum of a sample and its neighbours: bright parts grow.",
+        params: NEIGHBOURS,
+        formula: "out = min(max over in and its chosen neighbours, in + threshold); radius r: the maximum of the (2r + 1)^2 samples around in\n(libavfilter/vf_neighbor.c, dilation)",
+        example: ("dilation=radius=7", "maximum of 15x15 samples"),
+        build: |v| Ok(Op::Dilation(neighbours(v)?)),
+    },
+    Entry {
+        name: "edge",
+        summary: "Edges in every direction, signed: what is below 0 is cut off.",
+        params: STENCIL,
+        formula: "out = scale * sum of [-1 -1 -1; -1 8 -1; -1 -1 -1] * in + delta",
+        example: ("edge=planes=1", "edges of luma"),
+        build: |v| Ok(Op::Edge(stencil(v))),
+    },
+    Entry {
+        name: "emboss",
+        summary: "Relief, lit from the top left.",
+        params: STENCIL,
+        formula: "out = scale * sum of [-2 -1 0; -1 1 1; 0 1 2] * in + delta",
+        example: ("emboss=planes=1", "luma as a relief, colours as they are"),
+        build: |v| Ok(Op::Emboss(stencil(v))),
+    },
+    Entry {
+        name: "erosion",
+        summary: "Minimum of a sample and its neighbours: dark parts grow.",
+        params: NEIGHBOURS,
+        formula: "out = max(min over in and its chosen neighbours, in - threshold); radius r: the minimum of the (2r + 1)^2 samples around in\n(libavfilter/vf_neighbor.c, erosion)",
+        example: ("erosion=coordinates=90", "minimum of a cross of five samples"),
+        build: |v| Ok(Op::Erosion(neighbours(v)?)),
+    },
+    Entry {
         name: "gblur",
         summary: "Gaussian blur, true to the formula.",
         params: &[
@@ -123,6 +190,67 @@ pub const ENTRIES: &[Entry] = &[
         build: |v| {
             Ok(Op::GaussianBlur(GaussianBlur { sigma: v.float(), steps: v.int(), planes: v.planes(), sigma_v: v.float(), radius: v.int() }))
         },
+    },
+    Entry {
+        name: "kirsch",
+        summary: "Edges: FFmpeg's Kirsch operator.",
+        params: STENCIL,
+        formula: "out = scale * |max over k of K_k * in| + delta, k = 0..7; K_k weighs the neighbours k, k+1, k+2 (modulo 8) with 5, the others with -3\nthe neighbours counted row by row from the top left, so that k = 1 takes top, top right and left, not around the centre as in the textbook\n(libavfilter/vf_convolution.c, filter_kirsch; FFmpeg truncates where Convoy rounds)",
+        example: ("kirsch=planes=1:scale=0.2", "edges of luma"),
+        build: |v| Ok(Op::Kirsch(stencil(v))),
+    },
+    Entry {
+        name: "laplacian",
+        summary: "Sum of the second derivatives, signed: what is below 0 is cut off.",
+        params: STENCIL,
+        formula: "out = scale * sum of [0 1 0; 1 -4 1; 0 1 0] * in + delta\n(scipy.ndimage.laplace, cv2.Laplacian with ksize=1)",
+        example: ("laplacian=planes=1:delta=128", "both signs, around mid grey"),
+        build: |v| Ok(Op::Laplacian(stencil(v))),
+    },
+    Entry {
+        name: "maxpool",
+        summary: "Pooling: the maximum of each window; a stride above 1 shrinks the frame.",
+        params: POOLING,
+        formula: "out[y][x] = maximum over the samples in[y*stride - pad + j*dilation][x*stride - pad + i*dilation], i, j = 0..kernel-1, inside the plane\nwidth' = max(1, floor((width + 2 pad - dilation (kernel - 1) - 1) / stride) + 1), height alike; subsampled chroma: half of it, rounded up\n(torch.nn.MaxPool2d with ceil_mode=False; border is not used)",
+        example: ("maxpool=3:2:1", "half the size, windows of 3x3"),
+        build: |v| Ok(Op::MaxPool(pooling(v)?)),
+    },
+    Entry {
+        name: "median",
+        summary: "Median of a window, or another percentile.",
+        params: &[
+            param("radius", &[], int(1, 127, 1), "horizontal radius"),
+            PLANES,
+            param("radiusV", &[], int(0, 127, 0), "vertical radius; 0 means radius"),
+            param("percentile", &[], float(0.0, 1.0, 0.5), "0 is the minimum, 0.5 the median, 1 the maximum"),
+        ],
+        formula: "out = s[floor(2 * percentile * (2 rx ry + rx + ry))], s the (2 rx + 1) x (2 ry + 1) samples around in, in ascending order\n(libavfilter/vf_median.c; FFmpeg shrinks a window that is larger than the plane, Convoy continues the plane by its border)",
+        example: ("median=radius=2", "a 5x5 median"),
+        build: |v| Ok(Op::Median(Rank { radius: v.int(), planes: v.planes(), radius_v: v.int(), percentile: v.float() })),
+    },
+    Entry {
+        name: "minpool",
+        summary: "Pooling: the minimum of each window; a stride above 1 shrinks the frame.",
+        params: POOLING,
+        formula: "out[y][x] = minimum over the samples in[y*stride - pad + j*dilation][x*stride - pad + i*dilation], i, j = 0..kernel-1, inside the plane\nwidth' = max(1, floor((width + 2 pad - dilation (kernel - 1) - 1) / stride) + 1), height alike; subsampled chroma: half of it, rounded up\n(torch.nn.MaxPool2d with ceil_mode=False of the negated samples; border is not used)",
+        example: ("minpool=3:1:1", "a 3x3 minimum, the size stays"),
+        build: |v| Ok(Op::MinPool(pooling(v)?)),
+    },
+    Entry {
+        name: "pixelate",
+        summary: "Blocks of one colour, at the original size.",
+        params: &[
+            param(
+                "size",
+                &[],
+                int(1, 1024, 16),
+                "side of a block in luma samples, a multiple of the chroma subsampling or rounded down to one",
+            ),
+            PLANES,
+        ],
+        formula: "out = mean of the block of size x size samples that holds in; blocks start at the top left, and end with the plane\n(libavfilter/vf_pixelize.c, mode avg; FFmpeg truncates where Convoy rounds; border is not used)",
+        example: ("pixelate=24", "blocks of 24x24"),
+        build: |v| Ok(Op::Pixelate(Mosaic { size: v.int(), planes: v.planes() })),
     },
     Entry {
         name: "prewitt",
@@ -149,6 +277,14 @@ pub const ENTRIES: &[Entry] = &[
         formula: "out = scale * sqrt(gx^2 + gy^2) + delta, gx = [-47 0 47; -162 0 162; -47 0 47] / 256, gy its transpose\n(libavfilter/vf_convolution.c, filter_scharr; FFmpeg truncates where Convoy rounds)",
         example: ("scharr=planes=1", "edges of luma"),
         build: |v| Ok(Op::Scharr(gradient(v))),
+    },
+    Entry {
+        name: "sharpen",
+        summary: "Sharpens with the four nearest neighbours.",
+        params: STENCIL,
+        formula: "out = scale * sum of [0 -1 0; -1 5 -1; 0 -1 0] * in + delta",
+        example: ("sharpen=planes=1", "sharpens luma"),
+        build: |v| Ok(Op::Sharpen(stencil(v))),
     },
     Entry {
         name: "sobel",
@@ -191,6 +327,31 @@ fn gradient(v: &mut Values<'_>) -> GradientMagnitude {
         _ => Direction::Y,
     };
     GradientMagnitude { planes, scale, delta, direction }
+}
+
+fn stencil(v: &mut Values<'_>) -> Stencil {
+    Stencil { planes: v.planes(), scale: v.float(), delta: v.float() }
+}
+
+fn neighbours(v: &mut Values<'_>) -> Result<Neighbours, Misfit> {
+    let coordinates = (v.int() & 255) as u8;
+    let thresholds = std::array::from_fn(|_| v.int());
+    let (radius, planes) = (v.int(), v.planes());
+    if radius > 1 && coordinates != 255 {
+        return Err(Misfit::new(
+            "coordinates",
+            "coordinates choose among the neighbours at radius 1; a larger radius takes the whole window",
+        ));
+    }
+    Ok(Neighbours { coordinates, thresholds, radius, planes })
+}
+
+fn pooling(v: &mut Values<'_>) -> Result<Pooling, Misfit> {
+    let pooling = Pooling { kernel: v.int(), stride: v.int(), pad: v.int(), dilation: v.int() };
+    if pooling.pad > pooling.kernel / 2 {
+        return Err(Misfit::new("pad", format!("the pad must be at most half the kernel of {}", pooling.kernel)));
+    }
+    Ok(pooling)
 }
 
 fn convolution(v: &mut Values<'_>) -> Result<Op, Misfit> {
@@ -298,6 +459,16 @@ pub(super) fn values(op: &Op) -> Vec<Value> {
                 .chain([Value::Kernel(c.kernel.clone())])
                 .collect()
         }
+        Op::Kirsch(s) | Op::Laplacian(s) | Op::Emboss(s) | Op::Sharpen(s) | Op::Edge(s) => {
+            vec![planes(s.planes), Float(s.scale), Float(s.delta)]
+        }
+        Op::Erosion(n) | Op::Dilation(n) => {
+            let thresholds = n.thresholds.into_iter().map(Int);
+            [Int(i64::from(n.coordinates))].into_iter().chain(thresholds).chain([Int(n.radius), planes(n.planes)]).collect()
+        }
+        Op::Median(m) => vec![Int(m.radius), planes(m.planes), Int(m.radius_v), Float(m.percentile)],
+        Op::MaxPool(p) | Op::AveragePool(p) | Op::MinPool(p) => vec![Int(p.kernel), Int(p.stride), Int(p.pad), Int(p.dilation)],
+        Op::Pixelate(m) => vec![Int(m.size), planes(m.planes)],
         Op::Roberts(g) => vec![planes(g.planes), Float(g.scale), Float(g.delta)],
         Op::Sobel(g) | Op::Prewitt(g) | Op::Scharr(g) => {
             let direction = match g.direction {

@@ -216,6 +216,13 @@ impl Kernel {
             PlaneOp::Box(op) => Self::Box(BoxKernel::new(op, span, codec, level)),
             PlaneOp::Unsharp(op) => Self::Unsharp(UnsharpKernel::new(op, span, codec, level)),
             PlaneOp::Gradient(op) => Self::Gradient(GradientKernel::new(op, span, codec, level)),
+            // `check` has refused these.
+            PlaneOp::Compass(_)
+            | PlaneOp::Extremum(_)
+            | PlaneOp::Morphology(_)
+            | PlaneOp::Median(_)
+            | PlaneOp::Pool(_)
+            | PlaneOp::Pixelate(_) => Self::Copy,
         }
     }
 
@@ -250,6 +257,12 @@ fn check(op: &PlaneOp) -> Result<(), String> {
     };
     match op {
         PlaneOp::Copy | PlaneOp::Gradient(_) => Ok(()),
+        PlaneOp::Compass(_)
+        | PlaneOp::Extremum(_)
+        | PlaneOp::Morphology(_)
+        | PlaneOp::Median(_)
+        | PlaneOp::Pool(_)
+        | PlaneOp::Pixelate(_) => Err("this filter is not built yet on the CPU".into()),
         PlaneOp::Separable(op) => fits("a row kernel", op.row.len()).and_then(|()| fits("a column kernel", op.col.len())),
         PlaneOp::Direct(op) => {
             fits("a kernel row", op.width).and_then(|()| fits("a kernel column", op.height))?;
