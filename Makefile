@@ -24,7 +24,7 @@ bench: build
 # One static binary, dist/convoy (GPL through x264 and x265).
 portable: .setup-build
 	.ci/static-ffmpeg.sh $(STATIC_FFMPEG)
-	PKG_CONFIG_PATH=$(STATIC_FFMPEG)/lib/pkgconfig RUSTFLAGS="-L native=$(STATIC_FFMPEG)/static" \
+	CARGO_PROFILE_RELEASE_STRIP=symbols PKG_CONFIG_PATH=$(STATIC_FFMPEG)/lib/pkgconfig RUSTFLAGS="-L native=$(STATIC_FFMPEG)/static" \
 	  $(CARGO) build --release --features ffmpeg-static --target-dir target/portable
 	mkdir -p dist && cp target/portable/release/convoy dist/convoy
 	.ci/check-portable.sh dist/convoy

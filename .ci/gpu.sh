@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests and figures on a machine with a GPU but without Rust: what `docs/measurements.md` quotes.
 #
-# usage: gpu.sh FOLDER   with convoy (make portable), optionally gpu-tests (a test binary), ffmpeg (static), clip.mp4
+# usage: [FRAMES=3000] [ROUNDS=3] [SKIP_TESTS=1] gpu.sh FOLDER   with convoy (make portable), optionally gpu-tests (a test binary), ffmpeg (static), clip.mp4
 # Prints tables; everything runs in FOLDER.
 set -uo pipefail
 cd "${1:?usage: gpu.sh FOLDER}"
@@ -30,7 +30,7 @@ fps() { # name, then a command: wall-clock fps of the whole process
   [ $rc -eq 0 ] || tail -3 job.log
 }
 x264=(-c:v libx264 -preset ultrafast)
-for round in 1 2 3; do
+for round in $(seq "${ROUNDS:-3}"); do
   echo "-- round $round"
   fps "ffmpeg, no filter"            ffmpeg -hide_banner -nostdin -v error -y -i long.mp4 "${x264[@]}" "$out/o.mp4"
   fps "ffmpeg, gblur=sigma=2"        ffmpeg -hide_banner -nostdin -v error -y -i long.mp4 -vf gblur=sigma=2 "${x264[@]}" "$out/o.mp4"

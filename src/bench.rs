@@ -64,7 +64,54 @@ struct Table {
     ffmpeg: Option<String>,
     rows: Vec<Row>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    kernels: Vec<crate::backend::cuda::measure::KernelTime>,
+    kernels: Vec<KernelRow>,
+}
+
+/// One graph on the device, without transfers.
+#[derive(Debug, Serialize)]
+struct KernelRow {
+    name: String,
+    median_us: f64,
+    p5_us: f64,
+    p95_us: f64,
+    /// A device-to-device copy of the same frame, measured in the same run.
+    copy_us: f64,
+    variants: Vec<String>,
+}
+
+/// Times each graph on a 4:2:0 8-bit frame and on its luma plane alone.
+fn kernel_rows(args: &BenchArgs, graphs: &[String]) -> Result<Vec<KernelRow>> {
+    use crate::backend::cuda::measure::{Settings, measure};
+    use crate::frame::{PixelFormat, Shape};
+    let cuda = crate::backend::cuda::open(0)?;
+    let (width, height) = args.size;
+    let mut rows = Vec::new();
+    for (label, format) in [("4:2:0", PixelFormat::yuv(8, 1, 1)), ("gray", PixelFormat::gray(8)), ("gray float", PixelFormat::gray(32))] {
+        let shape = Shape { format, width, height };
+        let kernels = [
+            "gblur=radius=1",
+            "gblur=radius=2:sigma=1",
+            "gblur=radius=4:sigma=1.5",
+            "gblur=radius=7:sigma=2.5",
+            "gblur=radius=15:sigma=5",
+            "avgblur=7",
+            "avgblur=31",
+        ];
+        for graph in graphs.iter().map(String::as_str).chain(kernels) {
+            let plan = crate::filter::plan(&crate::filter::parse(graph)?, shape)?;
+            let measured = measure(&cuda, &plan, None, Settings::default())?;
+            let short: String = graph.chars().take(28).collect();
+            rows.push(KernelRow {
+                name: format!("{short} {label}"),
+                median_us: measured.kernel.median(),
+                p5_us: measured.kernel.quantile(0.05),
+                p95_us: measured.kernel.quantile(0.95),
+                copy_us: measured.copy.median(),
+                variants: measured.notes,
+            });
+        }
+    }
+    Ok(rows)
 }
 
 /// Runs the benchmark and prints its table to stdout.
@@ -77,6 +124,7 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
     for case in &cases {
         crate::filter::parse(&case.graph)?;
     }
+    let graphs: Vec<String> = cases.iter().map(|c| c.graph.clone()).collect();
     let ffmpeg = ffmpeg_version();
     if ffmpeg.is_none() {
         eprintln!("convoy: ffmpeg is not installed: its column stays empty");
@@ -102,7 +150,7 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
         table.rows.push(row);
     }
     if args.backend != crate::cli::Backend::Cpu {
-        match crate::backend::cuda::measure::standard_kernels(args.size) {
+        match kernel_rows(args, &graphs) {
             Ok(times) => table.kernels = times,
             Err(error) if args.backend == crate::cli::Backend::Cuda => return Err(error),
             Err(_) => eprintln!("convoy: no kernel times: CUDA is not available (see `convoy doctor`)"),

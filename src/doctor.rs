@@ -9,9 +9,7 @@ use crate::media;
 pub fn report() -> String {
     let mut text = format!("convoy {}\n\nFilters\n", env!("CARGO_PKG_VERSION"));
     line(&mut text, true, "CPU backend", &cpu::Cpu::new().describe());
-    for finding in cuda::probe() {
-        line(&mut text, finding.found, finding.what, &finding.detail);
-    }
+    cuda_lines(&mut text, &cuda::probe());
     let ffmpeg = media::doctor();
     text.push_str("\nFFmpeg\n");
     line(&mut text, true, "FFmpeg", &format!("{} ({})", ffmpeg.version, ffmpeg.license));
@@ -33,8 +31,39 @@ pub fn report() -> String {
     text
 }
 
+fn cuda_lines(text: &mut String, report: &cuda::Report) {
+    match &report.driver {
+        Ok((major, minor)) => line(text, true, "CUDA driver", &format!("supports CUDA {major}.{minor}")),
+        Err(why) => line(text, false, "CUDA driver", why),
+    }
+    match &report.devices {
+        Ok(devices) => {
+            for d in devices {
+                let gib = d.memory_bytes as f64 / f64::from(1 << 30);
+                line(
+                    text,
+                    true,
+                    &format!("GPU {}", d.index),
+                    &format!("{} ({}, {gib:.0} GiB, {} multiprocessors)", d.name, d.arch(), d.multiprocessors),
+                );
+            }
+        }
+        // Without a driver the line above says all there is to say.
+        Err(why) if report.driver.is_ok() => line(text, false, "GPU", why),
+        Err(_) => {}
+    }
+    match &report.compiler {
+        Ok((path, (major, minor))) => line(text, true, "NVRTC", &format!("{major}.{minor} at {}", path.display())),
+        Err(why) => line(text, false, "NVRTC", why),
+    }
+    match &report.cache {
+        Some(folder) => line(text, true, "kernel cache", &folder.display().to_string()),
+        None => line(text, false, "kernel cache", "no writable cache folder: kernels are compiled in every run"),
+    }
+}
+
 fn line(text: &mut String, found: bool, what: &str, detail: &str) {
     let mark = if found { "found  " } else { "missing" };
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "  {mark} {what:<28} {detail}");
+    let _ = writeln!(text, "  {mark} {what:<28} {}", detail.replace('\n', "\n                                       "));
 }

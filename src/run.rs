@@ -4,9 +4,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::backend::{self, BuildOptions, Device};
+use crate::backend::cpu::Cpu;
+use crate::backend::{self, BuildOptions, Choice, Device};
 use crate::cancel::Cancel;
-use crate::cli::{RunArgs, StatsForm};
+use crate::cli::{Backend, RunArgs, StatsForm};
 use crate::error::{Error, Result};
 use crate::filter;
 use crate::frame::{Frame, Shape};
@@ -68,23 +69,29 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     let target = Target::prepare(&args.output, &args.input, args.overwrite(), cancel)?;
 
     let opened = Opened::open(args, cancel)?;
-    let device = open_device(args)?;
+    let device = open_device(args, filters.is_empty())?;
     let budget = Budget::new(args.memory.unwrap_or_else(default_budget));
     let started = opened.start(args, device.as_ref(), &budget, cancel)?;
     let plan = filter::plan(&filters, started.shape)?;
     let options = BuildOptions { lanes: args.lanes, threads: args.threads, variant: args.variant.clone(), budget };
-    let built = device.build(&plan, &options)?;
+    // Nothing to compute: the frames pass by, whatever device their memory belongs to.
+    let built = if plan.steps.is_empty() { Cpu::new().build(&plan, &options)? } else { device.build(&plan, &options)? };
     if args.verbose {
         eprintln!("convoy: input {} ({})", media::redact(&args.input), started.shape);
         eprintln!("convoy: device {}", device.describe());
         built.notes.iter().for_each(|note| eprintln!("convoy: {note}"));
     }
 
+    let mut counters: Vec<Arc<MediaCounters>> = started.counters.into_iter().collect();
     let (encoder, muxer): (Box<dyn Encoder>, Box<dyn Muxer>) = if target.is_null() {
         (Box::new(Discard), Box::new(Discard))
     } else {
         let (encoder, muxer) = open_output(args, &target, &encode, &started.info, plan.output(), cancel)?;
         warn(muxer.warnings());
+        if args.verbose {
+            eprintln!("convoy: encoder {} ({})", encoder.name(), encoder.pixel_format());
+        }
+        counters.push(encoder.counters());
         (Box::new(encoder), Box::new(muxer))
     };
 
@@ -95,10 +102,8 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     let stages = Stages { source: started.source, submitter: built.submitter, collector: built.collector, encoder, muxer };
     let outcome = pipeline::run(stages, &stats, cancel);
     drop(display);
-    let copied = started.counters.as_ref().map_or(0, |c| c.host_copied_bytes.load(Ordering::Relaxed));
-    if let Some(counters) = &started.counters {
-        warn(&counters.warnings());
-    }
+    let copied = counters.iter().map(|c| c.host_copied_bytes.load(Ordering::Relaxed)).sum();
+    counters.iter().for_each(|c| warn(&c.warnings()));
     let timing = outcome?;
     finish(target, &timing, cancel)?;
     if let Some(form) = args.stats {
@@ -165,8 +170,10 @@ fn encode_spec(args: &RunArgs) -> EncodeSpec {
     }
 }
 
-fn open_device(args: &RunArgs) -> Result<Box<dyn Device>> {
-    let (device, notice) = backend::open(args.backend.into(), args.device)?;
+fn open_device(args: &RunArgs, idle: bool) -> Result<Box<dyn Device>> {
+    // A plain transcode does not start a GPU unless it was asked for by name.
+    let choice = if idle && args.backend == Backend::Auto { Choice::Cpu } else { args.backend.into() };
+    let (device, notice) = backend::open(choice, args.device)?;
     if let Some(notice) = notice {
         eprintln!("convoy: {notice}");
     }

@@ -1,4 +1,5 @@
 //! Nothing is allocated per frame once the lanes exist: a counting allocator around a whole pipeline.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test is a panic")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! The borders between the parts, as greps: who may name which library.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test is a panic")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

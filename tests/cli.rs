@@ -1,4 +1,5 @@
 //! The program from outside: bad input, signals, outputs, reports.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test is a panic")]
 
 mod support;
 

@@ -1,6 +1,7 @@
 //! Convoy's pictures against the installed ffmpeg's and SciPy's, on lossless output.
 //!
 //! FFmpeg's borders are lopsided in places, so interiors are compared; our own borders are held by `tests/parity.rs`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test is a panic")]
 
 mod support;
 

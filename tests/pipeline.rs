@@ -1,4 +1,5 @@
 //! The threads and channels, with a fake device, codec and file: order, bounds, cancel, first cause.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test is a panic")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};

@@ -2,25 +2,24 @@
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use ffmpeg_next::ffi;
 
-use super::convert::{Converter, Picture};
 use super::info::{SourceInfo, StreamKind};
 use super::input::{Demuxer, InputSpec, is_interrupt, read_error};
+use super::intake::Intake;
 use super::io::pause;
 use super::owned::AvFrame;
-use super::slab::{SlabAllocator, slab_of};
+use super::slab::SlabAllocator;
 use super::{Packet, Rational, av_failed, format, log, rescale, timestamp};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::frame::{Frame, FrameLayout, FrameMem, FrameTime, Guard, MAX_PLANES, PlaneLayout, Shape};
+use crate::frame::{Frame, FrameLayout, FrameTime, Shape};
 use crate::pipeline::{Item, Source};
-use crate::pool::{Budget, HostMem, Pool};
+use crate::pool::{Budget, HostMem};
 
 /// Consecutive decoder errors without a frame or packet in between, after which the decoder counts as stuck.
 const STUCK: u32 = 10_000;
@@ -93,11 +92,7 @@ pub struct DecodeSource {
     demuxer: Demuxer,
     info: Arc<SourceInfo>,
     cancel: Cancel,
-    counters: Arc<MediaCounters>,
-    converter: Converter,
-    converted: Option<(FrameLayout, Pool)>,
-    options: SourceOptions,
-    shape: Shape,
+    intake: Intake,
     first: Option<AvFrame>,
     received: AvFrame,
     /// Copied packets that wait for their place between frames.
@@ -129,17 +124,14 @@ impl DecodeSource {
         let placeholder = Shape { format: crate::frame::PixelFormat::gray(8), width: 1, height: 1 };
         let mark = log::Mark::now();
         let operation = format!("cannot decode input '{}'", info.name);
+        let intake = Intake::new(info.name.clone(), placeholder, options, counters);
         info.live |= info.duration.is_none() && info.container.contains("rtsp");
         let mut source = Self {
             decoder,
             demuxer,
             info: Arc::new(info),
             cancel,
-            counters,
-            converter: Converter::new(),
-            converted: None,
-            options,
-            shape: placeholder,
+            intake,
             first: None,
             received: AvFrame::alloc()?,
             held: VecDeque::new(),
@@ -163,13 +155,14 @@ impl DecodeSource {
             }
         };
         source.adopt(&first)?;
+        source.intake.full_range = source.info.colour.full_range();
         source.first = Some(first);
         Ok(source)
     }
 
     /// Shape of every frame that comes: the first one's.
     pub fn shape(&self) -> Shape {
-        self.shape
+        self.intake.shape
     }
 
     /// What is known about the input, refined by the first frame.
@@ -179,7 +172,7 @@ impl DecodeSource {
 
     /// Counters and warnings, filled while items flow.
     pub fn counters(&self) -> Arc<MediaCounters> {
-        Arc::clone(&self.counters)
+        Arc::clone(&self.intake.counters)
     }
 
     /// Takes shape, colour and aspect from the first frame.
@@ -192,12 +185,16 @@ impl DecodeSource {
             .or_else(|| format::nearest_native(pixel_format).map(|(_, native)| native))
             .ok_or_else(|| Error::failed(operation(), format!("pixel format {} cannot be converted", format::name(pixel_format))))?;
         let side = |s: i32| usize::try_from(s).unwrap_or(0);
-        self.shape = Shape { format: native, width: side(frame.width), height: side(frame.height) };
-        FrameLayout::packed(self.shape)?;
+        self.intake.shape = Shape { format: native, width: side(frame.width), height: side(frame.height) };
+        FrameLayout::packed(self.intake.shape)?;
         let info = Arc::get_mut(&mut self.info).ok_or_else(|| Error::failed(operation(), "internal error: the info is shared already"))?;
-        (info.width, info.height, info.shape) = (self.shape.width, self.shape.height, Some(self.shape));
+        (info.width, info.height, info.shape) = (self.intake.shape.width, self.intake.shape.height, Some(self.intake.shape));
         info.pixel_format = format::name(pixel_format);
-        info.interlaced |= frame.interlaced_frame != 0;
+        if frame.interlaced_frame != 0 {
+            // The picture knows better than the container which field is shown first.
+            info.interlaced = true;
+            info.field_order = if frame.top_field_first != 0 { ffi::AVFieldOrder::AV_FIELD_TT } else { ffi::AVFieldOrder::AV_FIELD_BB };
+        }
         if info.sample_aspect.positive().is_none() {
             info.sample_aspect = frame.sample_aspect_ratio.into();
         }
@@ -255,7 +252,7 @@ impl DecodeSource {
                 self.errors_in_a_row = 0;
                 let frame = self.received.take()?;
                 if frame.get().flags & ffi::AV_FRAME_FLAG_CORRUPT != 0 {
-                    self.counters.corrupt_packets.fetch_add(1, Ordering::Relaxed);
+                    self.intake.counters.corrupt_packets.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(Some(frame))
             }
@@ -284,7 +281,7 @@ impl DecodeSource {
             return Err(error);
         }
         self.errors_in_a_row += 1;
-        self.counters.corrupt_packets.fetch_add(1, Ordering::Relaxed);
+        self.intake.counters.corrupt_packets.fetch_add(1, Ordering::Relaxed);
         if code == ffi::AVERROR(libc::ENOMEM) || self.errors_in_a_row > STUCK {
             return Err(av_failed(format!("cannot decode input '{}'", self.info.name), code, log::Mark::now()));
         }
@@ -301,7 +298,7 @@ impl DecodeSource {
             if code >= 0 {
                 // SAFETY: the packet was just filled.
                 if unsafe { (*packet.raw).flags } & ffi::AV_PKT_FLAG_CORRUPT != 0 {
-                    self.counters.corrupt_packets.fetch_add(1, Ordering::Relaxed);
+                    self.intake.counters.corrupt_packets.fetch_add(1, Ordering::Relaxed);
                 }
                 return Ok(Some(packet));
             }
@@ -313,13 +310,13 @@ impl DecodeSource {
                     // SAFETY: the IO context, if there is one, lives as long as the demuxer.
                     let error = unsafe { (*self.demuxer.as_ptr()).pb.as_ref() }.map_or(0, |pb| pb.error);
                     if error < 0 && error != ffi::AVERROR_EOF {
-                        self.counters.warn(format!("input '{}' ended early: {}", self.info.name, super::describe(error)));
+                        self.intake.counters.warn(format!("input '{}' ended early: {}", self.info.name, super::describe(error)));
                     }
                     return Ok(None);
                 }
                 ffi::AVERROR_INVALIDDATA => {
                     let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
-                    self.counters.warn(format!("input '{}' is damaged or cut off; what came before is used{lines}", self.info.name));
+                    self.intake.counters.warn(format!("input '{}' is damaged or cut off; what came before is used{lines}", self.info.name));
                     return Ok(None);
                 }
                 _ if code == ffi::AVERROR(libc::EAGAIN) => pause(2),
@@ -413,113 +410,11 @@ impl DecodeSource {
     fn frame(&mut self, frame: AvFrame) -> Result<Frame> {
         let time = self.time_of(&frame);
         self.position = time.pts.map(|pts| pts.saturating_add(time.duration.max(1)));
-        let (layout, mem) = match self.in_place(&frame) {
-            Some((layout, mem)) => {
-                let object = NonNull::new(frame.into_raw().cast()).ok_or_else(|| Error::failed("cannot decode", "out of memory"))?;
-                // SAFETY: the object is an AVFrame that nobody else owns; freeing it is sound from any thread.
-                let guard = unsafe { Guard::new(object, release_frame) };
-                let mem = match mem {
-                    Place::Slab { base, bytes } => FrameMem::Shared { base, bytes, pinned: self.options.mem.pinned(), guard },
-                    Place::Foreign(planes) => FrameMem::Foreign { planes, guard },
-                };
-                (layout, mem)
-            }
-            None => self.convert(&frame)?,
-        };
         let seq = self.seq;
+        let (layout, mem) = self.intake.take(frame, seq == 0)?;
         self.seq += 1;
         Ok(Frame { layout, time, seq, born: Instant::now(), mem })
     }
-
-    /// The frame's planes where they lie; None when they must be converted or copied.
-    fn in_place(&self, frame: &AvFrame) -> Option<(FrameLayout, Place)> {
-        let raw = frame.get();
-        let native = format::av_from_raw(raw.format).and_then(format::native)?;
-        let shape = Shape { format: native, width: usize::try_from(raw.width).ok()?, height: usize::try_from(raw.height).ok()? };
-        if shape != self.shape {
-            return None;
-        }
-        let sample = native.sample();
-        let slab = slab_of(raw);
-        let mut layout =
-            FrameLayout { shape, planes: [PlaneLayout::default(); MAX_PLANES], slab_bytes: slab.map_or(0, |(_, bytes)| bytes) };
-        let mut pointers = [std::ptr::null(); MAX_PLANES];
-        let mut inside = slab.is_some();
-        for index in 0..native.plane_count() {
-            let (width, height) = shape.plane_size(index);
-            let data = *raw.data.get(index)?;
-            let pitch = usize::try_from(*raw.linesize.get(index)?).ok()?;
-            let mut plane = PlaneLayout { offset: 0, pitch, width, height, components: native.components(index) };
-            let aligned = data.addr().is_multiple_of(sample.bytes()) && pitch.is_multiple_of(sample.bytes());
-            if data.is_null() || !aligned || (height > 1 && pitch < plane.row_bytes(sample)) {
-                return None;
-            }
-            *pointers.get_mut(index)? = data.cast_const();
-            if let Some((base, bytes)) = slab {
-                plane.offset = data.addr().wrapping_sub(base.addr().get());
-                inside &= plane.offset <= bytes && plane.end(sample) <= bytes;
-            }
-            *layout.planes.get_mut(index)? = plane;
-        }
-        match slab {
-            Some((base, bytes)) if inside => Some((layout, Place::Slab { base, bytes })),
-            _ => {
-                layout.planes.iter_mut().for_each(|p| p.offset = 0);
-                Some((layout, Place::Foreign(pointers)))
-            }
-        }
-    }
-
-    /// Brings a frame into the run's shape in a slab of its own.
-    fn convert(&mut self, frame: &AvFrame) -> Result<(FrameLayout, FrameMem)> {
-        let raw = frame.get();
-        let operation = || format!("cannot convert a frame of input '{}'", self.info.name);
-        let from = format::av_from_raw(raw.format).ok_or_else(|| Error::failed(operation(), "its pixel format is unknown"))?;
-        let to = format::av(self.shape.format).ok_or_else(|| Error::failed(operation(), "FFmpeg has no such format"))?;
-        let side = |s: usize| i32::try_from(s).unwrap_or(0);
-        let (width, height) = (side(self.shape.width), side(self.shape.height));
-        if (raw.width, raw.height) != (width, height) || (self.seq > 0 && format::native(from).is_some_and(|f| f != self.shape.format)) {
-            self.counters.warn(format!(
-                "the picture changes to {}x{} {} in mid-stream; it is converted to the first frame's {}",
-                raw.width,
-                raw.height,
-                format::name(from),
-                self.shape
-            ));
-        }
-        let (layout, pool) = match &self.converted {
-            Some(both) => both,
-            None => {
-                let layout = FrameLayout::packed(self.shape)?;
-                let pool = Pool::new(Arc::clone(&self.options.mem), layout.slab_bytes, Arc::clone(&self.options.budget));
-                self.converted.insert((layout, pool))
-            }
-        };
-        let layout = *layout;
-        let lease = pool.lease()?;
-        let mut planes = [std::ptr::null_mut(); MAX_PLANES];
-        let mut pitches = [0; MAX_PLANES];
-        for (index, plane) in layout.planes().iter().enumerate() {
-            planes[index] = lease.as_ptr().wrapping_add(plane.offset);
-            pitches[index] = side(plane.pitch);
-        }
-        let colour = self.info.colour;
-        let full_range = raw.color_range == ffi::AVColorRange::AVCOL_RANGE_JPEG || format::implies_full_range(from);
-        let source = Picture { format: from, width: raw.width, height: raw.height, matrix: raw.colorspace, full_range };
-        // A frame without tags is taken as what the first frame was.
-        let tagged = raw.color_range != ffi::AVColorRange::AVCOL_RANGE_UNSPECIFIED;
-        let full_range = if tagged || format::implies_full_range(from) { colour.full_range() } else { full_range };
-        let target = Picture { format: to, width, height, matrix: raw.colorspace, full_range };
-        // SAFETY: the source planes are the decoded frame's; the target planes lie in the lease, laid out for the shape.
-        unsafe { self.converter.run((source, (&raw.data[..4], &raw.linesize[..4])), (target, (&planes, &pitches))) }?;
-        self.counters.copied(self.shape.payload_bytes());
-        Ok((layout, FrameMem::Slab(lease)))
-    }
-}
-
-enum Place {
-    Slab { base: NonNull<u8>, bytes: usize },
-    Foreign([*const u8; MAX_PLANES]),
 }
 
 impl Source for DecodeSource {
@@ -543,15 +438,6 @@ impl Source for DecodeSource {
             }
         }
     }
-}
-
-/// Frees the AVFrame behind a guard.
-///
-/// # Safety
-/// `object` is an AVFrame that the caller owns.
-pub(super) unsafe fn release_frame(object: NonNull<std::ffi::c_void>) {
-    // SAFETY: the caller's promise; taken back once.
-    drop(unsafe { AvFrame::from_raw(object.as_ptr().cast()) });
 }
 
 fn compare(a: i64, a_base: Rational, b: i64, b_base: Rational) -> std::cmp::Ordering {

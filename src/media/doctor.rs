@@ -6,7 +6,7 @@ use super::{c_string, owned, prepare};
 
 /// One thing that may be missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Codec {
+pub struct Part {
     /// What it is: "encoder", "decoder", "protocol", "device".
     pub kind: &'static str,
     /// FFmpeg's name.
@@ -27,7 +27,7 @@ pub struct Doctor {
     /// (library, version at build time, version loaded).
     pub libraries: Vec<(&'static str, String, String)>,
     /// Key parts, found or not.
-    pub parts: Vec<Codec>,
+    pub parts: Vec<Part>,
     /// (path, name) of cameras.
     pub cameras: Vec<(String, String)>,
 }
@@ -59,7 +59,7 @@ const PARTS: [(&str, &str, &str); 21] = [
 /// Looks at the libraries that are loaded.
 pub fn doctor() -> Doctor {
     prepare();
-    let parts = PARTS.into_iter().map(|(kind, name, purpose)| Codec { kind, name, purpose, found: found(kind, name) }).collect();
+    let parts = PARTS.into_iter().map(|(kind, name, purpose)| Part { kind, name, purpose, found: found(kind, name) }).collect();
     // SAFETY: version and licence calls return static strings and numbers.
     unsafe {
         let libraries = vec![

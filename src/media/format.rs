@@ -46,6 +46,16 @@ pub(super) fn implies_full_range(format: ffi::AVPixelFormat) -> bool {
     descriptor(format).is_some_and(is_yuvj)
 }
 
+/// Whether the components are R, G, B, directly or through a palette.
+pub(super) fn is_rgb(format: ffi::AVPixelFormat) -> bool {
+    descriptor(format).is_some_and(|d| d.flags & (ffi::AV_PIX_FMT_FLAG_RGB | ffi::AV_PIX_FMT_FLAG_PAL) as u64 != 0)
+}
+
+/// Whether there is no colour.
+pub(super) fn is_gray(format: ffi::AVPixelFormat) -> bool {
+    descriptor(format).is_some_and(|d| d.nb_components < 3) && !is_rgb(format)
+}
+
 /// The native format that FFmpeg's `format` is; None when its samples must be converted.
 pub(super) fn native(format: ffi::AVPixelFormat) -> Option<PixelFormat> {
     descriptor(format).and_then(native_of)
@@ -107,10 +117,8 @@ pub(super) fn av_full_range(format: PixelFormat) -> Option<ffi::AVPixelFormat> {
 /// What a conversion loses, in FFmpeg's FF_LOSS bits.
 pub(super) fn loss(from: ffi::AVPixelFormat, to: ffi::AVPixelFormat) -> i32 {
     let has_alpha = descriptor(from).is_some_and(|d| d.flags & ffi::AV_PIX_FMT_FLAG_ALPHA as u64 != 0);
-    let mut loss = 0;
-    // SAFETY: both formats are known; `loss` outlives the call.
-    unsafe { ffi::av_find_best_pix_fmt_of_2(to, ffi::AVPixelFormat::AV_PIX_FMT_NONE, from, has_alpha.into(), &mut loss) };
-    loss
+    // SAFETY: both formats are known.
+    unsafe { ffi::av_get_pix_fmt_loss(to, from, has_alpha.into()) }
 }
 
 /// The candidate that keeps most of `from`, as FFmpeg scores it.
@@ -129,13 +137,17 @@ pub(super) fn nearest_native(from: ffi::AVPixelFormat) -> Option<(ffi::AVPixelFo
     let convertible = |to: ffi::AVPixelFormat| unsafe { ffi::sws_isSupportedInput(from) != 0 && ffi::sws_isSupportedOutput(to) != 0 };
     let source = descriptor(from)?;
     let rgb_source = source.flags & (ffi::AV_PIX_FMT_FLAG_RGB | ffi::AV_PIX_FMT_FLAG_PAL) as u64 != 0;
-    let candidates = descriptors().filter_map(|(id, d)| {
-        let format = native_of(d)?;
-        // RGB stays RGB and YUV stays YUV: the matrix between them is not exact.
-        let same_model = source.nb_components < 3 || (format.model == Model::Rgb) == rgb_source;
-        (!is_yuvj(d) && format.sample() != Sample::F32 && same_model && convertible(id)).then_some(id)
-    });
-    let best = nearest(from, candidates)?;
+    let mut candidates: Vec<_> = descriptors()
+        .filter_map(|(id, d)| {
+            let format = native_of(d)?;
+            // RGB stays RGB and YUV stays YUV: the matrix between them is not exact.
+            let same_model = source.nb_components < 3 || (format.model == Model::Rgb) == rgb_source;
+            (!is_yuvj(d) && format.sample() != Sample::F32 && same_model && convertible(id)).then_some((format.depth, id))
+        })
+        .collect();
+    // FFmpeg's score does not tell 10 bits in 16 from 16 bits; of equals the first one wins.
+    candidates.sort_by_key(|&(depth, _)| depth);
+    let best = nearest(from, candidates.into_iter().map(|(_, id)| id))?;
     Some((best, native(best)?))
 }
 
@@ -200,7 +212,6 @@ mod tests {
             (AV_PIX_FMT_UYVY422, AV_PIX_FMT_YUV422P),
             (AV_PIX_FMT_NV12, AV_PIX_FMT_YUV420P),
             (AV_PIX_FMT_NV21, AV_PIX_FMT_YUV420P),
-            (AV_PIX_FMT_NV16, AV_PIX_FMT_YUV422P),
             (AV_PIX_FMT_P010LE, AV_PIX_FMT_YUV420P10LE),
             (AV_PIX_FMT_YUV420P10BE, AV_PIX_FMT_YUV420P10LE),
             (AV_PIX_FMT_RGB48LE, AV_PIX_FMT_GBRP16LE),

@@ -210,13 +210,7 @@ impl SourceInfo {
             for index in 0..c.nb_chapters as usize {
                 let chapter = &**c.chapters.add(index);
                 let metadata = Dict::copy_of(chapter.metadata);
-                chapters.push(Chapter {
-                    id: chapter.id as i64,
-                    time_base: chapter.time_base,
-                    start: chapter.start,
-                    end: chapter.end,
-                    metadata,
-                });
+                chapters.push(Chapter { id: chapter.id, time_base: chapter.time_base, start: chapter.start, end: chapter.end, metadata });
             }
             let stream = *c.streams.add(video);
             let params = &*(*stream).codecpar;

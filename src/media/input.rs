@@ -86,6 +86,7 @@ impl Input {
         let mut options = Dict::from_pairs(&spec.options, "input option")?;
         let mut warnings = Vec::new();
         let mut io = None;
+        let mut frames = spec.frames;
         let mut format_name = spec.format.clone();
         let mut url = spec.url.clone();
         let live = matches!(place, Place::Camera) || is_live_url(&spec.url);
@@ -104,6 +105,8 @@ impl Input {
                 format_name = format_name.or(Some("image2".to_owned()));
                 options.set_default(c"start_number", &c_string(&found.first.to_string(), "start number")?);
                 if let Some(next) = found.after_gap {
+                    let before_gap = found.last - found.first + 1;
+                    frames = Some(frames.map_or(before_gap, |n| n.min(before_gap)));
                     warnings.push(format!(
                         "the image sequence '{name}' has a gap after number {}: it ends there, images from {next} on are not read",
                         found.last
@@ -132,12 +135,16 @@ impl Input {
         }
         let video = best_video(&mut demuxer, &tried, mark)?;
         // SAFETY: the context is open and probed, and `video` is one of its streams.
-        let info = unsafe { SourceInfo::read(context, video, &spec.url, live) }?;
+        let mut info = unsafe { SourceInfo::read(context, video, &spec.url, live) }?;
+        if let Some(limit) = frames {
+            info.frames = Some(info.frames.map_or(limit, |n| n.min(limit)));
+        }
         if (info.width == 0 || info.height == 0) && info.shape.is_none() && matches!(place, Place::File) {
             let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
             return Err(Error::failed(tried, format!("its video stream has no picture size: the header is damaged or cut off{lines}")));
         }
-        Ok(Self { demuxer, info, spec: spec.clone(), cancel: cancel.clone(), warnings })
+        let spec = InputSpec { frames, ..spec.clone() };
+        Ok(Self { demuxer, info, spec, cancel: cancel.clone(), warnings })
     }
 
     /// What the headers say.
@@ -229,7 +236,9 @@ fn open_error(request: &OpenRequest<'_>, code: i32, mark: log::Mark) -> Error {
     let tried = request.tried;
     match code {
         ffi::AVERROR_INVALIDDATA | ffi::AVERROR_EOF if request.format.is_none() => {
-            let Some(container) = probe(request.url) else { return not_media(tried) };
+            // Only a file can be looked at twice.
+            let container = if request.url.starts_with("file:") { probe(request.url) } else { None };
+            let Some(container) = container else { return not_media(tried) };
             let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
             Error::failed(tried, format!("it looks like {container}, but its header is damaged or cut off{lines}"))
         }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ffmpeg_next::ffi;
@@ -144,6 +145,32 @@ fn errno() -> libc::c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
+/// Opens a FIFO for writing, waiting for its reader in a way that can be cancelled; None when `path` is no FIFO.
+pub(super) fn open_fifo_for_writing(path: &str, cancel: &Cancel) -> std::io::Result<Option<OwnedFd>> {
+    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+    if !std::fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo()) {
+        return Ok(None);
+    }
+    let file = loop {
+        match File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path) {
+            // Nobody reads yet.
+            Err(e) if e.raw_os_error() == Some(libc::ENXIO) => {
+                if cancel.requested() {
+                    return Err(std::io::Error::other("interrupted while waiting for a reader"));
+                }
+                pause(POLL_MS);
+            }
+            other => break other?,
+        }
+    };
+    // SAFETY: plain flag calls on an open descriptor; writes shall wait for the reader again.
+    let code = unsafe {
+        let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
+        libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK)
+    };
+    if code < 0 { Err(std::io::Error::last_os_error()) } else { Ok(Some(file.into())) }
+}
+
 /// What interrupts FFmpeg's blocking calls. Boxed, so that its address stays put.
 pub(super) struct Interrupt {
     cancel: Cancel,
@@ -152,8 +179,9 @@ pub(super) struct Interrupt {
 
 struct Grace {
     allowed: Duration,
-    /// When the cancel was first seen; written by the callback only.
-    since: std::sync::OnceLock<Instant>,
+    created: Instant,
+    /// When the current call began, in nanoseconds after `created`.
+    began_ns: AtomicU64,
 }
 
 impl Interrupt {
@@ -162,10 +190,19 @@ impl Interrupt {
         Box::new(Self { cancel: cancel.clone(), grace: None })
     }
 
-    /// Interrupts when a cancelled run has not finished `allowed` later: outputs must still get their trailer, but a
+    /// Interrupts a call of a cancelled run that takes longer than `allowed`: outputs must still get their trailer, but a
     /// peer that takes nothing must not hold the process.
     pub(super) fn after(cancel: &Cancel, allowed: Duration) -> Box<Self> {
-        Box::new(Self { cancel: cancel.clone(), grace: Some(Grace { allowed, since: std::sync::OnceLock::new() }) })
+        let grace = Grace { allowed, created: Instant::now(), began_ns: AtomicU64::new(0) };
+        Box::new(Self { cancel: cancel.clone(), grace: Some(grace) })
+    }
+
+    /// A call that may block begins now.
+    pub(super) fn begin(&self) {
+        if let Some(grace) = &self.grace {
+            let now = u64::try_from(grace.created.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            grace.began_ns.store(now, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn callback(&self) -> ffi::AVIOInterruptCB {
@@ -176,7 +213,30 @@ impl Interrupt {
 unsafe extern "C" fn interrupted(opaque: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `opaque` is the boxed Interrupt that the context's owner keeps alive.
     let interrupt = unsafe { &*opaque.cast::<Interrupt>() };
-    let now =
-        interrupt.cancel.requested() && interrupt.grace.as_ref().is_none_or(|g| g.since.get_or_init(Instant::now).elapsed() > g.allowed);
-    now.into()
+    let overdue = |g: &Grace| g.created.elapsed().saturating_sub(Duration::from_nanos(g.began_ns.load(Ordering::Relaxed))) > g.allowed;
+    let cancel = &interrupt.cancel;
+    // An aborted run has no use for its output, so nothing need be waited for.
+    (cancel.aborted() || cancel.requested() && interrupt.grace.as_ref().is_none_or(overdue)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_are_interrupted_only_when_a_call_of_a_cancelled_run_hangs() {
+        let cancel = Cancel::new();
+        let (input, output) = (Interrupt::at_once(&cancel), Interrupt::after(&cancel, Duration::from_millis(30)));
+        // SAFETY: both objects outlive the calls.
+        let asks = |i: &Interrupt| unsafe { interrupted(i.callback().opaque) };
+        output.begin();
+        pause(40);
+        assert_eq!((asks(&input), asks(&output)), (0, 0));
+        cancel.request(2);
+        assert_eq!((asks(&input), asks(&output)), (1, 1));
+        output.begin();
+        assert_eq!(asks(&output), 0);
+        cancel.abort();
+        assert_eq!(asks(&output), 1);
+    }
 }

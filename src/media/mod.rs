@@ -14,9 +14,11 @@ mod convert;
 mod decode;
 mod doctor;
 mod encode;
+mod encoder_setup;
 pub mod format;
 mod info;
 mod input;
+mod intake;
 mod io;
 pub mod log;
 mod mux;
@@ -27,7 +29,7 @@ mod sequence;
 mod slab;
 
 pub use decode::{DecodeSource, MediaCounters, SourceOptions};
-pub use doctor::{Codec, Doctor, doctor};
+pub use doctor::{Doctor, Part, doctor};
 pub use encode::VideoEncoder;
 pub use info::{Colour, SourceInfo, StreamInfo, StreamKind};
 pub use input::{Input, InputSpec};
@@ -84,6 +86,12 @@ impl Packet {
     pub fn dts(&self) -> Option<i64> {
         // SAFETY: as in `stream`.
         timestamp(unsafe { (*self.raw).dts })
+    }
+
+    /// Duration in its time base; 0 if unknown.
+    pub fn duration(&self) -> i64 {
+        // SAFETY: as in `stream`.
+        unsafe { (*self.raw).duration }
     }
 
     /// Payload in bytes.

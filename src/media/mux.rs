@@ -1,13 +1,14 @@
 //! The muxer: the encoded stream and everything that is carried over, into one file or stream.
 
 use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use ffmpeg_next::ffi;
 
 use super::encode::VideoEncoder;
 use super::info::{SourceInfo, StreamInfo, StreamKind};
-use super::io::Interrupt;
+use super::io::{Interrupt, open_fifo_for_writing};
 use super::output::{Chosen, EncodeSpec, OutputTarget, choose};
 use super::owned::Dict;
 use super::{Packet, Rational, av_failed, c_string, describe, log, redact, timestamp};
@@ -15,7 +16,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::pipeline::Muxer;
 
-/// How long a cancelled run may still wait for a peer that takes nothing.
+/// How long one write of a cancelled run may wait for a peer that takes nothing.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// Tags that describe the old file, not the programme.
@@ -87,7 +88,9 @@ struct Route {
 /// Writes one output. Streams keep the input's order.
 pub struct FileMuxer {
     output: Output,
-    _interrupt: Box<Interrupt>,
+    interrupt: Box<Interrupt>,
+    /// The FIFO behind the output, closed last.
+    fifo: Option<OwnedFd>,
     name: String,
     routes: Vec<Option<Route>>,
     /// Whether equal time stamps may follow each other.
@@ -109,26 +112,28 @@ impl FileMuxer {
         let chosen = choose(target.final_name, spec)?;
         let name = redact(target.final_name);
         let tried = format!("cannot write '{name}'");
-        let url = open_url(target.url);
+        let fifo = open_fifo_for_writing(target.url, cancel).map_err(|e| Error::failed(&tried, e))?;
+        let url = fifo.as_ref().map_or_else(|| open_url(target.url), |fd| format!("pipe:{}", fd.as_raw_fd()));
         let interrupt = Interrupt::after(cancel, CANCEL_GRACE);
         let mut warnings = Vec::new();
         let wanted = Wanted { chosen: &chosen, info, encoder };
         let streams = wanted.streams_that_fit(&mut warnings)?;
         let mut output = Output::new(&chosen, &url)?;
         let context = output.get();
-        context.interrupt_callback = interrupt.callback();
+        let regular = std::fs::metadata(target.url).map_or(!target.url.contains("://") && target.url != "-", |m| m.is_file());
+        // A file takes everything in the end; moving its index to the front may just take long.
+        let callback = if regular { ffi::AVIOInterruptCB { callback: None, opaque: std::ptr::null_mut() } } else { interrupt.callback() };
+        context.interrupt_callback = callback;
         context.strict_std_compliance = ffi::FF_COMPLIANCE_EXPERIMENTAL;
         for stream in &streams {
             wanted.add_stream(&mut output, stream)?;
         }
         wanted.add_metadata(&mut output)?;
-        let regular = std::fs::metadata(target.url).map_or(!target.url.contains("://") && target.url != "-", |m| m.is_file());
         let mut options = Dict::from_pairs(&spec.mux_options, "muxer option")?;
         container_defaults(&chosen.container_name(), encoder.time_base(), regular, &mut options);
         let mark = log::Mark::now();
         if chosen.container.flags & ffi::AVFMT_NOFILE == 0 {
             let c_url = c_string(&url, "output name")?;
-            let callback = interrupt.callback();
             // SAFETY: the callback's object outlives the context; unknown options stay in the dictionary for the muxer.
             let code = unsafe { ffi::avio_open2(&mut (*output.raw).pb, c_url.as_ptr(), ffi::AVIO_FLAG_WRITE, &callback, options.as_mut()) };
             if code < 0 {
@@ -156,7 +161,8 @@ impl FileMuxer {
         let flags = chosen.container.flags;
         Ok(Self {
             output,
-            _interrupt: interrupt,
+            interrupt,
+            fifo,
             name,
             routes,
             nonstrict: flags & ffi::AVFMT_TS_NONSTRICT != 0,
@@ -223,6 +229,7 @@ impl Muxer for FileMuxer {
         raw.stream_index = route.output;
         raw.pos = -1;
         self.order(raw, stream);
+        self.interrupt.begin();
         let mark = log::Mark::now();
         // SAFETY: the header is written; the call takes the packet's content and leaves it blank.
         let code = unsafe { ffi::av_interleaved_write_frame(self.output.raw, packet.raw) };
@@ -233,12 +240,14 @@ impl Muxer for FileMuxer {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
         }
+        self.interrupt.begin();
         let mark = log::Mark::now();
         // SAFETY: the header is written, and the trailer once.
         let trailer = unsafe { ffi::av_write_trailer(self.output.raw) };
         // SAFETY: the IO context, if there is one, is open.
         let written = unsafe { self.output.get().pb.as_ref() }.map_or(0, |pb| pb.error);
         let closed = self.output.close();
+        self.fifo = None;
         match [trailer, written, closed].into_iter().find(|&code| code < 0 && code != ffi::AVERROR_EOF) {
             Some(code) => Err(self.failed(code, mark)),
             None => Ok(()),
@@ -287,7 +296,7 @@ impl<'a> Wanted<'a> {
                     kept.push(stream);
                     kept.sort_by_key(|s| s.index);
                 }
-                Some(_) if self.is_chapter_track(stream) => {}
+                Some(_) if self.is_made_anew(stream) => {}
                 Some(reason) => {
                     warnings.push(format!("{} is left out: {reason}", stream.label()));
                 }
@@ -296,21 +305,26 @@ impl<'a> Wanted<'a> {
         Ok(kept)
     }
 
-    /// MP4 stores chapter titles as a text track, which the demuxer also reports as chapters.
-    fn is_chapter_track(&self, stream: &StreamInfo) -> bool {
-        stream.kind == StreamKind::Data && !self.info.chapters.is_empty() && stream.codec == "bin_data"
+    /// Tracks that the muxer makes anew: MP4's chapter titles and time code, which the demuxer also reports as chapters
+    /// and as a tag.
+    fn is_made_anew(&self, stream: &StreamInfo) -> bool {
+        let chapters = !self.info.chapters.is_empty() && stream.codec == "bin_data";
+        let time_code =
+            stream.params.get().codec_tag == u32::from_le_bytes(*b"tmcd") && matches!(self.chosen.container_name().as_str(), "mp4" | "mov");
+        stream.kind == StreamKind::Data && (chapters || time_code)
     }
 
     /// Why `stream` cannot join `kept`; None when it can.
     fn refusal(&self, kept: &[&StreamInfo], stream: &StreamInfo) -> Result<Option<String>> {
         let container = self.chosen.container_name();
         let codec = stream.params.get().codec_id;
-        if codec == ffi::AVCodecID::AV_CODEC_ID_NONE {
+        if codec == ffi::AVCodecID::AV_CODEC_ID_NONE && stream.kind != StreamKind::Attachment {
             return Ok(Some("its codec is unknown".to_owned()));
         }
         // SAFETY: the container is static.
         let holds = unsafe { ffi::avformat_query_codec(self.chosen.container, codec, ffi::FF_COMPLIANCE_EXPERIMENTAL) };
-        if holds == 0 {
+        // Attachments are files of any type, which no list of codecs covers.
+        if holds == 0 && stream.kind != StreamKind::Attachment {
             return Ok(Some(format!("{container} cannot hold {}", stream.codec)));
         }
         // Containers without a file of their own connect or create files in their header: no trial there.

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use ffmpeg_next::ffi;
 
-use super::encode::{EncoderRequest, VideoEncoder};
+use super::encode::VideoEncoder;
+use super::encoder_setup::{self, EncoderRequest};
 use super::info::{SourceInfo, codec_name};
 use super::mux::FileMuxer;
 use super::owned;
@@ -71,7 +72,7 @@ impl Chosen {
 /// Usage errors that name the option; a failure when the folder is missing.
 pub fn check_output(final_name: &str, spec: &EncodeSpec) -> Result<()> {
     let chosen = choose(final_name, spec)?;
-    super::encode::check_options(chosen.codec, spec)?;
+    encoder_setup::check_options(chosen.codec, spec)?;
     if !final_name.contains("://") && final_name != "-" {
         let folder = Path::new(final_name).parent().filter(|p| !p.as_os_str().is_empty());
         if let Some(folder) = folder.filter(|f| !f.is_dir()) {

@@ -2,6 +2,8 @@
 //! documentation, with its own border rule, its own frames and its own checker. It shares nothing with `src` but plain types.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod windows;
+
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -12,7 +14,7 @@ use convoy::backend::{BuildOptions, Device};
 use convoy::error::Result;
 use convoy::filter::Border;
 use convoy::filter::plan::{Plan, PlaneOp, Step};
-use convoy::frame::{Frame, FrameLayout, FrameMem, FrameTime, Guard, MAX_PLANES, PlaneLayout, Sample, Shape};
+use convoy::frame::{Frame, FrameLayout, FrameMem, FrameTime, Guard, MAX_PLANES, PixelFormat, PlaneLayout, Sample, Shape};
 use convoy::pool::{Budget, Heap, HostMem, Pool};
 
 /// What a test frame shows.
@@ -203,17 +205,16 @@ pub fn plan(shape: Shape, border: Border, op: PlaneOp) -> Plan {
     chain(shape, &[(border, op)])
 }
 
-/// A plan of several steps.
+/// A plan of several steps; pooling changes the shape on the way.
 pub fn chain(shape: Shape, ops: &[(Border, PlaneOp)]) -> Plan {
-    let step = |(border, op): &(Border, PlaneOp)| Step {
-        label: format!("{op:?}").chars().take(60).collect(),
-        border: *border,
-        variant: None,
-        input: shape,
-        output: shape,
-        planes: [op.clone(), op.clone(), op.clone(), op.clone()],
+    let mut input = shape;
+    let mut step = |(border, op): &(Border, PlaneOp)| {
+        let output = windows::shape_after(op, input);
+        let label = format!("{op:?}").chars().take(60).collect();
+        let planes = [op.clone(), op.clone(), op.clone(), op.clone()];
+        Step { label, border: *border, variant: None, input: std::mem::replace(&mut input, output), output, planes }
     };
-    Plan { input: shape, steps: ops.iter().map(step).collect() }
+    Plan { input: shape, steps: ops.iter().map(&mut step).collect() }
 }
 
 /// Sample position under a border, by walking step by step from the edge; None is zero.
@@ -296,7 +297,7 @@ pub fn expect(plan: &Plan, input: &Picture) -> Picture {
             let (w, h) = step.input.plane_size(p);
             let components = format.components(p) as i64;
             let view = View { plane: &picture.planes[p], width: w as i64, height: h as i64, components, border: step.border };
-            apply(&step.planes[p], &view, format.sample(), f64::from(format.max_value()))
+            apply(&step.planes[p], &view, step.output.plane_size(p), format)
         });
         picture = Picture { shape: step.output, planes: planes.collect() };
     }
@@ -304,7 +305,7 @@ pub fn expect(plan: &Plan, input: &Picture) -> Picture {
 }
 
 /// Half up and into range, integer formats only.
-fn round(picture: &mut Picture) {
+pub fn round(picture: &mut Picture) {
     let format = picture.shape.format;
     if format.sample() != Sample::F32 {
         let max = f64::from(format.max_value());
@@ -312,7 +313,9 @@ fn round(picture: &mut Picture) {
     }
 }
 
-fn apply(op: &PlaneOp, view: &View<'_>, sample: Sample, max: f64) -> Vec<f64> {
+/// `out` is the output plane's size.
+fn apply(op: &PlaneOp, view: &View<'_>, out: (usize, usize), format: PixelFormat) -> Vec<f64> {
+    let (sample, max) = (format.sample(), f64::from(format.max_value()));
     match op {
         PlaneOp::Copy => view.plane.to_vec(),
         PlaneOp::Separable(op) => {
@@ -378,6 +381,12 @@ fn apply(op: &PlaneOp, view: &View<'_>, sample: Sample, max: f64) -> Vec<f64> {
             let gy = weighted(&op.y, |i| view.at(x + i % 3 - 1, y + i / 3 - 1, c));
             (gx * gx + gy * gy).sqrt() * f64::from(op.scale) + f64::from(op.delta)
         }),
+        PlaneOp::Compass(op) => windows::compass(op, view),
+        PlaneOp::Extremum(op) => windows::extremum(op, view),
+        PlaneOp::Morphology(op) => windows::morphology(op, view),
+        PlaneOp::Median(op) => windows::median(op, view),
+        PlaneOp::Pool(op) => windows::pool(op, view, out),
+        PlaneOp::Pixelate(op) => windows::pixelate(op, view),
     }
 }
 

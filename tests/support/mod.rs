@@ -1,4 +1,5 @@
 //! What the tests of the program share: running convoy, ffmpeg and ffprobe, and reading raw planes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test is a panic")]
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::path::{Path, PathBuf};

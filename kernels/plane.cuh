@@ -1,0 +1,258 @@
+// Plane addressing, border index, load and store conversion: the twin of src/filter/math.rs.
+//
+// Compile-time: SAMPLE (8, 16 or 32 = float), MAX_VALUE (2^depth - 1), SHIFT (bits below the sample in its 16, P010),
+// COMPONENTS (interleaved components, 1 or 2), BORDER (0 clamp, 1 zero, 2 reflect, 3 reflect101, 4 wrap), CENTRE (half the
+// range where sums of deep samples would lose their fraction in float, else 0: what is subtracted on loading).
+//
+// Rows of every plane, read or written, start at multiples of 16 bytes, and pitches are multiples of 16: the host sees to
+// it. A "sample" index counts components; a sample's pixel is index / COMPONENTS. Nothing else is included anywhere.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define BORDER_CLAMP 0
+#define BORDER_ZERO 1
+#define BORDER_REFLECT 2
+#define BORDER_REFLECT101 3
+#define BORDER_WRAP 4
+
+#if SAMPLE == 8
+typedef u8 sample;
+typedef u32 raw4; // four samples as they lie in memory
+#elif SAMPLE == 16
+typedef u16 sample;
+typedef uint2 raw4;
+#elif SAMPLE == 32
+typedef float sample;
+typedef float4 raw4;
+#else
+#error "SAMPLE must be 8, 16 or 32"
+#endif
+
+// One plane of one launch. Mirrors variants.rs::PlaneArgs.
+struct Plane {
+    const u8* src;
+    u8* dst;
+    u32 src_pitch; // bytes
+    u32 dst_pitch; // bytes
+    int width;     // pixels
+    int height;    // rows
+    u32 first_block;
+    u32 blocks_x;
+    u8* aux; // scratch of the kernels that say so, else null
+    u32 aux_pitch;
+    u32 reserved;
+};
+
+// All planes of one launch: blocks [first_block, next plane's first_block) belong to a plane. Mirrors variants.rs::FrameArgs.
+struct Frame {
+    Plane plane[4];
+    u32 count;
+    u32 reserved;
+};
+
+struct Block {
+    int plane;
+    int x; // block column
+    int y; // block row
+};
+
+__device__ __forceinline__ Block locate(const Frame& f) {
+    Block b;
+    const u32 i = blockIdx.x;
+    b.plane = 0;
+#pragma unroll
+    for (int p = 1; p < 4; p++)
+        if (p < (int)f.count && i >= f.plane[p].first_block) b.plane = p;
+    const u32 local = i - f.plane[b.plane].first_block;
+    const u32 columns = f.plane[b.plane].blocks_x;
+    b.y = (int)(local / columns);
+    b.x = (int)(local - (u32)b.y * columns);
+    return b;
+}
+
+// Index inside 0..n that stands for position i; -1 means the sample is zero. n is at least 1.
+__device__ __forceinline__ int border_index(int i, int n) {
+    if (i >= 0 && i < n) return i;
+#if BORDER == BORDER_CLAMP
+    return i < 0 ? 0 : n - 1;
+#elif BORDER == BORDER_ZERO
+    return -1;
+#elif BORDER == BORDER_WRAP
+    int r = i % n;
+    return r < 0 ? r + n : r;
+#elif BORDER == BORDER_REFLECT
+    int r = i % (2 * n);
+    if (r < 0) r += 2 * n;
+    return r < n ? r : 2 * n - 1 - r;
+#elif BORDER == BORDER_REFLECT101
+    if (n == 1) return 0;
+    const int period = 2 * n - 2;
+    int r = i % period;
+    if (r < 0) r += period;
+    return r < n ? r : period - r;
+#else
+#error "BORDER must be 0 to 4"
+#endif
+}
+
+// The same for a sample index in a row of `width` pixels of COMPONENTS samples.
+__device__ __forceinline__ int border_sample(int s, int width) {
+#if COMPONENTS == 1
+    return border_index(s, width);
+#else
+    const int component = s & 1;
+    const int pixel = border_index((s - component) / 2, width);
+    return pixel < 0 ? -1 : 2 * pixel + component;
+#endif
+}
+
+__device__ __forceinline__ const sample* src_row(const Plane& p, int y) {
+    return reinterpret_cast<const sample*>(p.src + (u64)(u32)y * p.src_pitch);
+}
+
+__device__ __forceinline__ sample* dst_row(const Plane& p, int y) {
+    return reinterpret_cast<sample*>(p.dst + (u64)(u32)y * p.dst_pitch);
+}
+
+// A value outside under the zero border, in the scale of to_float.
+#define OUTSIDE (-(float)CENTRE)
+
+// Value of a stored sample less CENTRE, exact.
+__device__ __forceinline__ float to_float(sample v) {
+#if SAMPLE == 32
+    return v;
+#else
+    return (float)(int)((u32)v >> SHIFT) - (float)CENTRE;
+#endif
+}
+
+// Integer value of a stored sample.
+#if SAMPLE != 32
+__device__ __forceinline__ u32 to_code(sample v) { return (u32)v >> SHIFT; }
+#endif
+
+// The end of a step: floor(sum * scale + offset) + base, clamped. `offset` holds the rounding's 1/2, and `base` the integer
+// part of whatever CENTRE took away, so that the float part stays small and keeps its fraction. Float planes: no rounding,
+// no clamp, base 0. The twin of backend/cpu/plane.rs::Finish: product and sum round apart, so that ties fall alike.
+struct Finish {
+    float scale;
+    float offset;
+    int base;
+};
+
+#if SAMPLE == 32
+__device__ __forceinline__ float finish(float sum, const Finish& f) { return __fadd_rn(__fmul_rn(sum, f.scale), f.offset); }
+#else
+__device__ __forceinline__ u32 finish(float sum, const Finish& f) {
+    const float v = __fadd_rn(__fmul_rn(sum, f.scale), f.offset);
+#if CENTRE == 0
+    // The conversion truncates and clamps negative values to 0.
+    return min(__float2uint_rz(v), (u32)MAX_VALUE) << SHIFT;
+#else
+    return (u32)min(max(__float2int_rd(v) + f.base, 0), (int)MAX_VALUE) << SHIFT;
+#endif
+}
+#endif
+
+// A word whose value as a float is 2^23 + code: subtracting 2^23 is exact and cheaper than a conversion instruction.
+#define MAGIC (8388608.0f + (float)CENTRE)
+
+__device__ __forceinline__ void unpack(raw4 r, float v[4]) {
+#if SAMPLE == 8
+    v[0] = __uint_as_float(__byte_perm(r, 0x4b000000u, 0x7440)) - MAGIC;
+    v[1] = __uint_as_float(__byte_perm(r, 0x4b000000u, 0x7441)) - MAGIC;
+    v[2] = __uint_as_float(__byte_perm(r, 0x4b000000u, 0x7442)) - MAGIC;
+    v[3] = __uint_as_float(__byte_perm(r, 0x4b000000u, 0x7443)) - MAGIC;
+#elif SAMPLE == 16
+#if SHIFT != 0
+    r.x = (r.x >> SHIFT) & (0x00010001u * MAX_VALUE);
+    r.y = (r.y >> SHIFT) & (0x00010001u * MAX_VALUE);
+#endif
+    v[0] = __uint_as_float(__byte_perm(r.x, 0x4b000000u, 0x7610)) - MAGIC;
+    v[1] = __uint_as_float(__byte_perm(r.x, 0x4b000000u, 0x7632)) - MAGIC;
+    v[2] = __uint_as_float(__byte_perm(r.y, 0x4b000000u, 0x7610)) - MAGIC;
+    v[3] = __uint_as_float(__byte_perm(r.y, 0x4b000000u, 0x7632)) - MAGIC;
+#else
+    v[0] = r.x;
+    v[1] = r.y;
+    v[2] = r.z;
+    v[3] = r.w;
+#endif
+}
+
+// Stores four finished samples at sample index x, a multiple of 4. May write the padding behind the row.
+#if SAMPLE == 8
+__device__ __forceinline__ void put4(sample* row, int x, u32 a, u32 b, u32 c, u32 d) {
+    *reinterpret_cast<u32*>(row + x) = __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+}
+#elif SAMPLE == 16
+__device__ __forceinline__ void put4(sample* row, int x, u32 a, u32 b, u32 c, u32 d) {
+    *reinterpret_cast<uint2*>(row + x) = make_uint2(__byte_perm(a, b, 0x5410), __byte_perm(c, d, 0x5410));
+}
+#else
+__device__ __forceinline__ void put4(sample* row, int x, float a, float b, float c, float d) {
+    *reinterpret_cast<float4*>(row + x) = make_float4(a, b, c, d);
+}
+#endif
+
+__device__ __forceinline__ void store4(sample* row, int x, const float sums[4], const Finish& f) {
+    put4(row, x, finish(sums[0], f), finish(sums[1], f), finish(sums[2], f), finish(sums[3], f));
+}
+
+// Four samples gathered through the border rule: columns[i] is a sample index or -1 for zero.
+__device__ __forceinline__ raw4 gather4(const sample* row, const int columns[4]) {
+    sample s[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) s[i] = columns[i] < 0 ? (sample)0 : row[columns[i]];
+#if SAMPLE == 8
+    return (u32)s[0] | (u32)s[1] << 8 | (u32)s[2] << 16 | (u32)s[3] << 24;
+#elif SAMPLE == 16
+    return make_uint2((u32)s[0] | (u32)s[1] << 16, (u32)s[2] | (u32)s[3] << 16);
+#else
+    return make_float4(s[0], s[1], s[2], s[3]);
+#endif
+}
+
+__device__ __forceinline__ raw4 zero4() {
+#if SAMPLE == 8
+    return 0u;
+#elif SAMPLE == 16
+    return make_uint2(0u, 0u);
+#else
+    return make_float4(0.f, 0.f, 0.f, 0.f);
+#endif
+}
+
+// A lane's four columns of a plane, at sample index x (a multiple of 4, may lie outside). Border columns are looked up once.
+struct Strip {
+    int x;
+    bool inside;
+    int columns[4];
+};
+
+__device__ __forceinline__ Strip strip_at(const Plane& p, int x) {
+    Strip s;
+    s.x = x;
+    s.inside = x >= 0 && x + 4 <= p.width * COMPONENTS;
+#pragma unroll
+    for (int i = 0; i < 4; i++) s.columns[i] = s.inside ? x + i : border_sample(x + i, p.width);
+    return s;
+}
+
+// Four samples of row y, which may lie outside too.
+__device__ __forceinline__ raw4 fetch(const Plane& p, const Strip& s, int y) {
+    const int inside = border_index(y, p.height);
+    if (inside < 0) return zero4();
+    const sample* row = src_row(p, inside);
+    if (s.inside) return *reinterpret_cast<const raw4*>(row + s.x);
+    return gather4(row, s.columns);
+}
+
+// Four samples of a strip and row that both lie inside.
+__device__ __forceinline__ raw4 fetch_inside(const Plane& p, const Strip& s, int y) {
+    return *reinterpret_cast<const raw4*>(src_row(p, y) + s.x);
+}

@@ -1,0 +1,276 @@
+// Separable kernels in one launch ("fused") and in two through device memory ("separable").
+//
+// Fused: a warp filters a tile of TILE x ROWS samples. Lane l owns the four columns at tile_x - PAD + 4 l. It sums them
+// vertically in registers over ROWS + 2 RADIUS_Y rows, straight from global memory; the ROWS x 128 column sums go to shared
+// memory, where the same warp reads them back for the horizontal sum: no barrier wider than a warp. Vertical first, because
+// the horizontal halo (2 PAD of 128 columns) repeats less work than the vertical one (2 RADIUS_Y of ROWS rows) would, and
+// each sample is converted once per vertical window rather than once per tap.
+//
+// Bytes: each sample read once from device memory (halo rows come from L1), written once. Shared: ROWS * 512 per warp.
+#include "plane.cuh"
+
+#ifdef RADIUS_X
+
+#ifndef ROWS
+#define ROWS 8
+#endif
+#ifndef WARPS
+#define WARPS 4
+#endif
+
+#define REACH (RADIUS_X * COMPONENTS)
+#define PAD ((REACH + 3) / 4 * 4)
+#define TILE (128 - 2 * PAD)
+#define SPAN (ROWS + 2 * RADIUS_Y)
+// Rows fetched together: enough loads in flight, and no more than some 24 registers for them.
+#define CHUNK (SAMPLE == 8 ? 24 : SAMPLE == 16 ? 12 : 8)
+
+// Mirrors the bytes that variants.rs builds.
+struct Taps {
+    float col[2 * RADIUS_Y + 1];
+    float row[2 * RADIUS_X + 1];
+    Finish finish;
+};
+
+// Column sums of ROWS rows from y0 on, for a lane's strip.
+__device__ __forceinline__ void sum_columns(const Plane& p, const Strip& s, bool inside, int y0, const float* col, float acc[ROWS][4]) {
+#pragma unroll
+    for (int o = 0; o < ROWS; o++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) acc[o][i] = 0.f;
+#pragma unroll
+    for (int first = 0; first < SPAN; first += CHUNK) {
+        raw4 raw[CHUNK];
+        if (inside) {
+#pragma unroll
+            for (int k = 0; k < CHUNK; k++)
+                if (first + k < SPAN) raw[k] = fetch_inside(p, s, y0 - RADIUS_Y + first + k);
+        } else {
+#pragma unroll
+            for (int k = 0; k < CHUNK; k++)
+                if (first + k < SPAN) raw[k] = fetch(p, s, y0 - RADIUS_Y + first + k);
+        }
+#pragma unroll
+        for (int k = 0; k < CHUNK; k++) {
+            if (first + k < SPAN) {
+                float v[4];
+                unpack(raw[k], v);
+#pragma unroll
+                for (int o = 0; o < ROWS; o++) {
+                    const int tap = first + k - o;
+                    if (tap >= 0 && tap <= 2 * RADIUS_Y) {
+#pragma unroll
+                        for (int i = 0; i < 4; i++) acc[o][i] = fmaf(col[tap], v[i], acc[o][i]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+// Row sums of the four samples at column 4 lane of a row of column sums.
+__device__ __forceinline__ void sum_row(const float4* sums, int lane, const float* row, float out[4]) {
+    float window[4 + 2 * PAD];
+#pragma unroll
+    for (int q = 0; q < 1 + PAD / 2; q++) {
+        const float4 v = sums[lane + q];
+        window[4 * q] = v.x;
+        window[4 * q + 1] = v.y;
+        window[4 * q + 2] = v.z;
+        window[4 * q + 3] = v.w;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) out[i] = 0.f;
+#pragma unroll
+    for (int tap = 0; tap <= 2 * RADIUS_X; tap++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) out[i] = fmaf(row[tap], window[PAD - REACH + i + tap * COMPONENTS], out[i]);
+}
+
+// out = sum * scale + bias
+extern "C" __global__ void __launch_bounds__(32 * WARPS) separable__fused(const __grid_constant__ Frame f, const __grid_constant__ Taps t) {
+    __shared__ float4 sums[WARPS][ROWS][32];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const Block b = locate(f);
+    const Plane& p = f.plane[b.plane];
+    const int y0 = (b.y * WARPS + warp) * ROWS;
+    if (y0 >= p.height) return;
+    const int left = b.x * TILE - PAD;
+    const bool inside = left >= 0 && left + 128 <= p.width * COMPONENTS && y0 >= RADIUS_Y && y0 + ROWS + RADIUS_Y <= p.height;
+    const Strip s = strip_at(p, left + 4 * lane);
+    {
+        float acc[ROWS][4];
+        sum_columns(p, s, inside, y0, t.col, acc);
+#pragma unroll
+        for (int o = 0; o < ROWS; o++) sums[warp][o][lane] = make_float4(acc[o][0], acc[o][1], acc[o][2], acc[o][3]);
+    }
+    __syncwarp();
+    const int x = b.x * TILE + 4 * lane;
+    if (lane >= TILE / 4 || x >= p.width * COMPONENTS) return;
+#pragma unroll 2
+    for (int o = 0; o < ROWS; o++) {
+        if (y0 + o >= p.height) break;
+        float v[4];
+        sum_row(sums[warp][o], lane, t.row, v);
+        store4(dst_row(p, y0 + o), x, v, t.finish);
+    }
+}
+
+// FFmpeg's unsharp. The binomial sums are integers below 2^24 (the host checks), hence exact in float.
+// Mirrors the bytes that variants.rs builds: scale is 1 / sum of weights, a power of two; amount in 1/65536.
+struct Sharpen {
+    float col[2 * RADIUS_Y + 1];
+    float row[2 * RADIUS_X + 1];
+    float scale;
+    int amount;
+};
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS) unsharp__fused(const __grid_constant__ Frame f, const __grid_constant__ Sharpen t) {
+    __shared__ float4 sums[WARPS][ROWS][32];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const Block b = locate(f);
+    const Plane& p = f.plane[b.plane];
+    const int y0 = (b.y * WARPS + warp) * ROWS;
+    if (y0 >= p.height) return;
+    const int left = b.x * TILE - PAD;
+    const bool inside = left >= 0 && left + 128 <= p.width * COMPONENTS && y0 >= RADIUS_Y && y0 + ROWS + RADIUS_Y <= p.height;
+    const Strip s = strip_at(p, left + 4 * lane);
+    {
+        float acc[ROWS][4];
+        sum_columns(p, s, inside, y0, t.col, acc);
+#pragma unroll
+        for (int o = 0; o < ROWS; o++) sums[warp][o][lane] = make_float4(acc[o][0], acc[o][1], acc[o][2], acc[o][3]);
+    }
+    __syncwarp();
+    const int x = b.x * TILE + 4 * lane;
+    if (lane >= TILE / 4 || x >= p.width * COMPONENTS) return;
+#pragma unroll 2
+    for (int o = 0; o < ROWS; o++) {
+        if (y0 + o >= p.height) break;
+        float v[4], in[4];
+        sum_row(sums[warp][o], lane, t.row, v);
+        // The row's padding is readable, so a strip that ends outside needs no care.
+        unpack(*reinterpret_cast<const raw4*>(src_row(p, y0 + o) + x), in);
+#if SAMPLE == 32
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[i] = in[i] + (in[i] - v[i] * t.scale) * ((float)t.amount * (1.f / 65536.f));
+        put4(dst_row(p, y0 + o), x, v[0], v[1], v[2], v[3]);
+#else
+        u32 code[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int blur = (int)fmaf(v[i], t.scale, 0.5f);
+            const int value = (int)in[i];
+#if MAX_VALUE <= 255
+            const int sharp = value + (((value - blur) * t.amount) >> 16); // the host bounds the amount
+#else
+            const int sharp = value + (int)(((long long)(value - blur) * t.amount) >> 16);
+#endif
+            code[i] = (u32)min(max(sharp, 0), (int)MAX_VALUE) << SHIFT;
+        }
+        put4(dst_row(p, y0 + o), x, code[0], code[1], code[2], code[3]);
+#endif
+    }
+}
+
+#else // two passes of any radius
+
+// Mirrors variants.rs. Taps lie in device memory, padded with zeros to a multiple of 8.
+struct Pass {
+    const float* taps;
+    int count;  // a multiple of 8
+    int anchor; // tap that falls on the sample itself
+    float outside; // a row sum of samples outside under the zero border
+    Finish finish;
+};
+
+#define OUTPUTS 8
+#define THREADS 128
+#define STEP 256
+// One float of padding behind every 8, so that lanes 8 apart hit different banks.
+#define AT(i) ((i) + ((i) >> 3))
+
+// Horizontal sums of one row's segment, into a float plane. A thread makes 8 neighbouring sums.
+extern "C" __global__ void __launch_bounds__(THREADS) separable__rows(const __grid_constant__ Frame f, const __grid_constant__ Pass t) {
+    __shared__ float staged[AT(THREADS * OUTPUTS + STEP * COMPONENTS + 8) + 1];
+    const Block b = locate(f);
+    const Plane& p = f.plane[b.plane];
+    const int samples = p.width * COMPONENTS;
+    const int first = b.x * (THREADS * OUTPUTS);
+    const sample* row = src_row(p, b.y);
+    float acc[OUTPUTS];
+#pragma unroll
+    for (int o = 0; o < OUTPUTS; o++) acc[o] = 0.f;
+    for (int tap0 = 0; tap0 < t.count; tap0 += STEP) {
+        const int taps = min(STEP, t.count - tap0);
+        const int origin = first + (tap0 - t.anchor) * COMPONENTS;
+        __syncthreads();
+        for (int i = threadIdx.x; i < THREADS * OUTPUTS + taps * COMPONENTS; i += THREADS) {
+            const int column = border_sample(origin + i, p.width);
+            staged[AT(i)] = column < 0 ? OUTSIDE : to_float(row[column]);
+        }
+        __syncthreads();
+        const int at = threadIdx.x * OUTPUTS;
+#if COMPONENTS == 1
+        float window[OUTPUTS];
+#pragma unroll
+        for (int o = 0; o < OUTPUTS - 1; o++) window[o] = staged[AT(at + o)];
+        for (int k = 0; k < taps; k += OUTPUTS) {
+#pragma unroll
+            for (int u = 0; u < OUTPUTS; u++) {
+                window[(u + OUTPUTS - 1) % OUTPUTS] = staged[AT(at + k + u + OUTPUTS - 1)];
+                const float w = __ldg(t.taps + tap0 + k + u);
+#pragma unroll
+                for (int o = 0; o < OUTPUTS; o++) acc[o] = fmaf(w, window[(u + o) % OUTPUTS], acc[o]);
+            }
+        }
+#else
+        for (int k = 0; k < taps; k++) {
+            const float w = __ldg(t.taps + tap0 + k);
+#pragma unroll
+            for (int o = 0; o < OUTPUTS; o++) acc[o] = fmaf(w, staged[AT(at + k * COMPONENTS + o)], acc[o]);
+        }
+#endif
+    }
+    float* out = reinterpret_cast<float*>(p.dst + (u64)(u32)b.y * p.dst_pitch);
+#pragma unroll
+    for (int o = 0; o < OUTPUTS; o++) {
+        const int x = first + threadIdx.x * OUTPUTS + o;
+        if (x < samples) out[x] = acc[o];
+    }
+}
+
+__device__ __forceinline__ float sum_at(const float* column, u64 pitch, int height, float outside, int y) {
+    const int row = border_index(y, height);
+    return row < 0 ? outside : column[(u64)(u32)row * pitch];
+}
+
+// Vertical sums of a float plane, into samples. A thread makes 8 sums below each other.
+extern "C" __global__ void __launch_bounds__(THREADS) separable__cols(const __grid_constant__ Frame f, const __grid_constant__ Pass t) {
+    const Block b = locate(f);
+    const Plane& p = f.plane[b.plane];
+    const int x = b.x * THREADS + threadIdx.x;
+    const int y0 = b.y * OUTPUTS;
+    if (x >= p.width * COMPONENTS) return;
+    const float* column = reinterpret_cast<const float*>(p.src) + x;
+    const u64 pitch = p.src_pitch / sizeof(float);
+    float acc[OUTPUTS], window[OUTPUTS];
+#pragma unroll
+    for (int o = 0; o < OUTPUTS; o++) acc[o] = 0.f;
+    const int top = y0 - t.anchor;
+#pragma unroll
+    for (int o = 0; o < OUTPUTS - 1; o++) window[o] = sum_at(column, pitch, p.height, t.outside, top + o);
+    for (int k = 0; k < t.count; k += OUTPUTS) {
+#pragma unroll
+        for (int u = 0; u < OUTPUTS; u++) {
+            window[(u + OUTPUTS - 1) % OUTPUTS] = sum_at(column, pitch, p.height, t.outside, top + k + u + OUTPUTS - 1);
+            const float w = __ldg(t.taps + k + u);
+#pragma unroll
+            for (int o = 0; o < OUTPUTS; o++) acc[o] = fmaf(w, window[(u + o) % OUTPUTS], acc[o]);
+        }
+    }
+#pragma unroll
+    for (int o = 0; o < OUTPUTS; o++)
+        if (y0 + o < p.height) dst_row(p, y0 + o)[x] = (sample)finish(acc[o], t.finish);
+}
+#endif

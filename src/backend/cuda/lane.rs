@@ -1,0 +1,337 @@
+//! Lanes: one frame in flight each, with its own stream, device buffers, events and leases.
+//!
+//! `submit` only enqueues: one upload of the frame's span, the steps, one download into a leased slab. It waits for a free
+//! lane and for nothing else. `wait` waits for the lane's last event. Nothing is allocated, looked up or synchronised per
+//! frame (a lane's input buffer grows once, if a decoder's layout is larger than expected). A buffer that the GPU may touch
+//! is owned by its lane, and a lane waits for its stream before it lets go of anything: a lane that failed is dropped, not
+//! reused.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::Program;
+use super::device::{Context, DeviceBuffer, Event, RowCopy, Stream};
+use super::geometry::{Element, Geometry, TAIL};
+use super::variants::{Buffer, FrameArgs, Place, element};
+use crate::backend::{BuildOptions, Built, Collector, Submitter, Ticket};
+use crate::error::{Error, Result};
+use crate::frame::{Frame, FrameLayout, FrameMem, Shape};
+use crate::pool::{HostMem, Lease, Pool};
+use crate::stats::DeviceStats;
+
+/// Frames in flight when the user does not say: upload, filter and download of three overlap, and one waits.
+const DEFAULT_LANES: usize = 4;
+
+/// The device buffers that one execution of a program needs.
+pub struct Buffers {
+    input: DeviceBuffer,
+    between: Vec<DeviceBuffer>,
+    output: DeviceBuffer,
+    scratch: [Option<DeviceBuffer>; 2],
+    sums: Option<DeviceBuffer>,
+    packed: Geometry,
+    output_geometry: Geometry,
+    word: Geometry,
+    double: Geometry,
+    last_step: usize,
+}
+
+impl Buffers {
+    /// Buffers for `program`; the input has room for `input_bytes`.
+    ///
+    /// # Errors
+    /// Out of device memory, or a frame that has no layout.
+    pub fn new(context: &Arc<Context>, program: &Program, input_bytes: usize) -> Result<Self> {
+        let shape = program.plan.input;
+        let layout = FrameLayout::packed(program.plan.output())?;
+        let packed = Geometry::packed(shape, Element::Sample);
+        let output_geometry = Geometry::of_packed_layout(&layout);
+        let (word, double) = (Geometry::packed(shape, Element::Word), Geometry::packed(shape, Element::Double));
+        let used = |buffer: Buffer| program.launches.iter().any(|(_, l)| l.from == buffer || l.to == buffer || l.aux == Some(buffer));
+        let make = |buffer: Buffer, bytes: usize| used(buffer).then(|| DeviceBuffer::new(context, bytes)).transpose();
+        let last_step = program.plan.steps.len().saturating_sub(1);
+        let buffers = Self {
+            input: DeviceBuffer::new(context, input_bytes.max(packed.bytes))?,
+            between: (0..last_step.min(2)).map(|_| DeviceBuffer::new(context, packed.bytes)).collect::<Result<_>>()?,
+            output: DeviceBuffer::new(context, output_geometry.bytes)?,
+            scratch: [make(Buffer::Scratch(0), word.bytes)?, make(Buffer::Scratch(1), word.bytes)?],
+            sums: make(Buffer::Sums, double.bytes)?,
+            packed,
+            output_geometry,
+            word,
+            double,
+            last_step,
+        };
+        Ok(buffers)
+    }
+
+    /// The input buffer.
+    pub fn input(&self) -> &DeviceBuffer {
+        &self.input
+    }
+
+    /// The output buffer.
+    pub fn output(&self) -> &DeviceBuffer {
+        &self.output
+    }
+
+    fn place<'a>(&'a self, buffer: Buffer, step: usize, input: &'a Geometry) -> Result<Place<'a>> {
+        let missing = || Error::failed("cannot run a kernel", "its scratch buffer was not made (a defect in the variants table)");
+        let between =
+            |index: usize| self.between.get(index % 2).map(|b| Place { base: b.ptr(), geometry: &self.packed }).ok_or_else(missing);
+        debug_assert!(matches!(element(buffer), Element::Sample) || !matches!(buffer, Buffer::Source | Buffer::Target));
+        match buffer {
+            Buffer::Source if step == 0 => Ok(Place { base: self.input.ptr(), geometry: input }),
+            Buffer::Source => between(step - 1),
+            Buffer::Target if step == self.last_step => Ok(Place { base: self.output.ptr(), geometry: &self.output_geometry }),
+            Buffer::Target => between(step),
+            Buffer::Scratch(index) => {
+                let scratch = self.scratch.get(index).and_then(Option::as_ref).ok_or_else(missing)?;
+                Ok(Place { base: scratch.ptr(), geometry: &self.word })
+            }
+            Buffer::Sums => Ok(Place { base: self.sums.as_ref().ok_or_else(missing)?.ptr(), geometry: &self.double }),
+        }
+    }
+
+    /// Arguments of every launch, for an input that lies as `input` says; written over `args`, which keeps its memory.
+    ///
+    /// # Errors
+    /// A defect in the variants table.
+    pub fn arguments(&self, program: &Program, input: &Geometry, args: &mut Vec<FrameArgs>) -> Result<()> {
+        args.clear();
+        for (step, launch) in &program.launches {
+            let place = |buffer| self.place(buffer, *step, input);
+            let aux = launch.aux.map(place).transpose()?;
+            args.push(launch.arguments(place(launch.from)?, place(launch.to)?, aux));
+        }
+        Ok(())
+    }
+}
+
+/// Enqueues every launch of a program.
+///
+/// # Safety
+/// `args` came from [`Buffers::arguments`] of this program, and those buffers live, untouched by others, until the stream is idle.
+///
+/// # Errors
+/// A device error.
+pub unsafe fn enqueue(program: &Program, args: &[FrameArgs], stream: &Stream) -> Result<()> {
+    program.launches.iter().zip(args).try_for_each(|((_, launch), args)| {
+        // SAFETY: promised by the caller.
+        unsafe { launch.enqueue(stream, args) }
+    })
+}
+
+struct Lane {
+    id: usize,
+    program: Arc<Program>,
+    buffers: Buffers,
+    args: Vec<FrameArgs>,
+    /// What `args` was made for.
+    geometry: Geometry,
+    /// Before the upload, after it, after the kernels, after the download.
+    events: [Event; 4],
+    /// In flight: the input, kept until its upload has run, and the slab that the download writes.
+    frame: Option<Frame>,
+    output: Option<Lease>,
+    stream: Stream,
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // The GPU may still read the frame or write the slab; an error here is the one that the lane already reported.
+        let _ = self.stream.synchronize();
+    }
+}
+
+impl Lane {
+    fn new(id: usize, context: &Arc<Context>, program: &Arc<Program>, input_bytes: usize) -> Result<Self> {
+        let buffers = Buffers::new(context, program, input_bytes)?;
+        let geometry = buffers.packed;
+        let mut args = Vec::with_capacity(program.launches.len());
+        buffers.arguments(program, &geometry, &mut args)?;
+        let event = || Event::new(context);
+        let events = [event()?, event()?, event()?, event()?];
+        Ok(Self {
+            id,
+            program: Arc::clone(program),
+            buffers,
+            args,
+            geometry,
+            events,
+            frame: None,
+            output: None,
+            stream: Stream::new(context)?,
+        })
+    }
+
+    /// Enqueues everything for `frame`. On error the lane must be dropped.
+    fn submit(&mut self, frame: Frame, output: Lease, layout: &FrameLayout, stats: &DeviceStats) -> Result<()> {
+        let contiguous = !matches!(frame.mem, FrameMem::Foreign { .. });
+        let span = Geometry::of_span(&frame.layout).filter(|_| contiguous);
+        let geometry = span.unwrap_or(self.buffers.packed);
+        if geometry.bytes > self.buffers.input.bytes() {
+            // A decoder pads more than was foreseen: once per stream. The lane is idle, so nothing reads the old buffer.
+            self.buffers.input = DeviceBuffer::new(self.stream.context(), geometry.bytes)?;
+            self.buffers.arguments(&self.program, &geometry, &mut self.args)?;
+            self.geometry = geometry;
+        } else if geometry != self.geometry {
+            self.buffers.arguments(&self.program, &geometry, &mut self.args)?;
+            self.geometry = geometry;
+        }
+        // From here on the lane owns what the GPU touches.
+        let frame = self.frame.insert(frame);
+        let output = self.output.insert(output);
+        let stream = &self.stream;
+        let [started, uploaded, filtered, downloaded] = &self.events;
+
+        started.record(stream)?;
+        if span.is_some() {
+            let bytes = geometry.bytes - TAIL;
+            let first = frame.plane_ptr(first_plane(&frame.layout));
+            // SAFETY: the visible planes span `bytes` bytes of one slab, which the frame, kept by the lane, keeps alive and
+            // unwritten; the buffer is at least `geometry.bytes` large.
+            unsafe { stream.upload(self.buffers.input.ptr(), first, bytes) }?;
+            DeviceStats::add(&stats.uploads, 1);
+            DeviceStats::add(&stats.upload_bytes, bytes as u64);
+        } else {
+            let sample = frame.layout.shape.format.sample();
+            for (index, (plane, place)) in frame.layout.planes().iter().zip(&geometry.planes).enumerate() {
+                let copy = RowCopy {
+                    src: frame.plane_ptr(index),
+                    src_pitch: plane.pitch,
+                    dst: self.buffers.input.ptr() + place.offset as u64,
+                    dst_pitch: place.pitch,
+                    row_bytes: plane.row_bytes(sample),
+                    rows: plane.height,
+                };
+                // SAFETY: whoever made the frame promised these rows; the frame is kept; the packed geometry has room.
+                unsafe { stream.upload_rows(copy) }?;
+                DeviceStats::add(&stats.uploads, 1);
+                DeviceStats::add(&stats.upload_bytes, (copy.row_bytes * copy.rows) as u64);
+            }
+        }
+        uploaded.record(stream)?;
+        // SAFETY: `args` was made from this lane's buffers; the stream is the lane's own, and the lane waits for it in drop.
+        unsafe { enqueue(&self.program, &self.args, stream) }?;
+        filtered.record(stream)?;
+        let (_, end) = layout.span();
+        let bytes = end.min(output.len());
+        // SAFETY: the lease is the lane's own until it is collected; the output buffer holds a whole packed slab.
+        unsafe { stream.download(output.as_ptr(), self.buffers.output.ptr(), bytes) }?;
+        downloaded.record(stream)?;
+        DeviceStats::add(&stats.downloads, 1);
+        DeviceStats::add(&stats.download_bytes, bytes as u64);
+        Ok(())
+    }
+
+    /// Waits for the frame. On error the lane must be dropped.
+    fn collect(&mut self, layout: FrameLayout, stats: &DeviceStats) -> Result<Frame> {
+        let [started, uploaded, filtered, downloaded] = &self.events;
+        self.stream.context().bind()?;
+        downloaded.wait()?;
+        DeviceStats::add(&stats.upload_ns, started.elapsed_ns(uploaded)?);
+        DeviceStats::add(&stats.kernel_ns, uploaded.elapsed_ns(filtered)?);
+        DeviceStats::add(&stats.download_ns, filtered.elapsed_ns(downloaded)?);
+        DeviceStats::add(&stats.frames, 1);
+        let empty = || Error::failed("cannot collect a frame", format!("lane {} carries none", self.id));
+        let (input, output) = (self.frame.take().ok_or_else(empty)?, self.output.take().ok_or_else(empty)?);
+        Ok(Frame { layout, time: input.time, seq: input.seq, born: input.born, mem: FrameMem::Slab(output) })
+    }
+}
+
+/// Index of the plane that lies first in its slab.
+fn first_plane(layout: &FrameLayout) -> usize {
+    layout.planes().iter().enumerate().min_by_key(|(_, plane)| plane.offset).map_or(0, |(index, _)| index)
+}
+
+struct Submit {
+    context: Arc<Context>,
+    free: Receiver<Box<Lane>>,
+    busy: Sender<Box<Lane>>,
+    pool: Pool,
+    shape: Shape,
+    layout: FrameLayout,
+    stats: Arc<DeviceStats>,
+}
+
+impl Submitter for Submit {
+    fn submit(&mut self, frame: Frame, due: &mut Vec<Ticket>) -> Result<()> {
+        if frame.layout.shape != self.shape {
+            return Err(Error::failed(
+                format!("cannot filter frame {}", frame.seq),
+                format!("it is {}, and the run was set up for {}", frame.layout.shape, self.shape),
+            ));
+        }
+        let waiting = Instant::now();
+        let mut lane = self.free.recv().map_err(|_| Error::disconnected("filter"))?;
+        DeviceStats::add(&self.stats.lane_wait_ns, waiting.elapsed().as_nanos() as u64);
+        self.context.bind()?;
+        let ticket = Ticket { lane: lane.id, seq: frame.seq };
+        let output = self.pool.lease()?;
+        lane.submit(frame, output, &self.layout, &self.stats)?;
+        self.busy.send(lane).map_err(|_| Error::disconnected("filter"))?;
+        due.push(ticket);
+        Ok(())
+    }
+
+    fn finish(&mut self, _due: &mut Vec<Ticket>) -> Result<()> {
+        // No step holds frames back yet.
+        Ok(())
+    }
+}
+
+struct Collect {
+    free: Sender<Box<Lane>>,
+    busy: Receiver<Box<Lane>>,
+    layout: FrameLayout,
+    stats: Arc<DeviceStats>,
+}
+
+impl Collector for Collect {
+    fn wait(&mut self, ticket: Ticket) -> Result<Frame> {
+        let mut lane = self.busy.recv().map_err(|_| Error::disconnected("encode"))?;
+        let carried = lane.frame.as_ref().map(|f| f.seq);
+        if lane.id != ticket.lane || carried != Some(ticket.seq) {
+            return Err(Error::failed(
+                format!("cannot collect frame {} of lane {}", ticket.seq, ticket.lane),
+                format!("lane {} with frame {carried:?} is due: tickets must be collected in order", lane.id),
+            ));
+        }
+        let frame = lane.collect(self.layout, &self.stats)?;
+        // The submitter may be gone: the lane is dropped then.
+        let _ = self.free.send(lane);
+        Ok(frame)
+    }
+}
+
+/// Makes the lanes for a compiled program.
+///
+/// # Errors
+/// Out of device memory, or no lanes.
+pub fn build(context: &Arc<Context>, memory: Arc<dyn HostMem>, program: Program, options: &BuildOptions) -> Result<Built> {
+    let count = options.lanes.unwrap_or(DEFAULT_LANES);
+    if count == 0 {
+        return Err(Error::usage("cannot run on CUDA", "the number of lanes is 0").hint("use --lanes 1 or more"));
+    }
+    let shape = program.plan.input;
+    let layout = FrameLayout::packed(program.plan.output())?;
+    let notes = program.notes.clone();
+    let program = Arc::new(program);
+    // Decoders pad to macroblocks and add edges; Geometry::of_span of such a frame must fit as a rule.
+    let room = FrameLayout::padded(shape, shape.width.next_multiple_of(64) + 64, shape.height.next_multiple_of(64) + 64)
+        .map_or(0, |padded| padded.slab_bytes + TAIL);
+    let (free_in, free_out) = bounded(count);
+    let (busy_in, busy_out) = bounded(count);
+    for id in 0..count {
+        let lane = Lane::new(id, context, &program, room).map_err(|e| e.context(format!("lane {} of {count}", id + 1)))?;
+        free_in.send(Box::new(lane)).map_err(|_| Error::disconnected("filter"))?;
+    }
+    let stats = Arc::new(DeviceStats::default());
+    let pool = Pool::new(memory, layout.slab_bytes, Arc::clone(&options.budget));
+    let submitter = Submit { context: Arc::clone(context), free: free_out, busy: busy_in, pool, shape, layout, stats: Arc::clone(&stats) };
+    let collector = Collect { free: free_in, busy: busy_out, layout, stats: Arc::clone(&stats) };
+    Ok(Built { submitter: Box::new(submitter), collector: Box::new(collector), stats, notes })
+}

@@ -1,0 +1,439 @@
+//! CUDA against the CPU backend: every operation × size × border × sample type × variant that supports it, plus chains,
+//! foreign and cropped frames, many frames over many lanes. Without a GPU each test prints a skip and counts it;
+//! `CONVOY_REQUIRE_GPU=1` makes that a failure.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod reference;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use convoy::backend::cpu::Cpu;
+use convoy::backend::cuda::{self, Cuda, variants};
+use convoy::backend::{BuildOptions, Device};
+use convoy::filter::Border;
+use convoy::filter::plan::{BoxMean, Direct, Gradient, Plan, PlaneOp, Separable, Unsharp};
+use convoy::frame::{PixelFormat, Sample, Shape};
+use convoy::pool::Budget;
+use reference::{Content, Noise, Picture, Tally, Tolerance, chain, check, expect, options, plan, run};
+
+static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// The first GPU; None without one.
+fn gpu() -> Option<&'static Cuda> {
+    static GPU: OnceLock<Option<Cuda>> = OnceLock::new();
+    let gpu = GPU.get_or_init(|| match cuda::open(0) {
+        Ok(cuda) => {
+            println!("{}", cuda.describe());
+            Some(cuda)
+        }
+        Err(error) => {
+            assert!(std::env::var_os("CONVOY_REQUIRE_GPU").is_none_or(|v| v != "1"), "CONVOY_REQUIRE_GPU=1, but {error}");
+            println!("{error}");
+            None
+        }
+    });
+    if gpu.is_none() {
+        println!("SKIPPED: no GPU ({} skipped so far)", 1 + SKIPPED.fetch_add(1, Ordering::Relaxed));
+    }
+    gpu.as_ref()
+}
+
+const SOBEL: Gradient = Gradient {
+    x: [1.0, 0.0, -1.0, 2.0, 0.0, -2.0, 1.0, 0.0, -1.0],
+    y: [1.0, 2.0, 1.0, 0.0, 0.0, 0.0, -1.0, -2.0, -1.0],
+    scale: 1.0,
+    delta: 0.0,
+};
+
+fn gaussian(sigma: f64, radius: i64) -> Arc<[f32]> {
+    let weights: Vec<f64> = (-radius..=radius).map(|i| (-0.5 * (i as f64 / sigma).powi(2)).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.iter().map(|w| (w / sum) as f32).collect()
+}
+
+fn separable(row: Arc<[f32]>, col: Arc<[f32]>) -> PlaneOp {
+    PlaneOp::Separable(Separable { row, col, scale: 1.0, bias: 0.0 })
+}
+
+/// Integer weights from a fixed seed; `scale` is one over their sum, as convolution's default.
+fn direct(width: usize, height: usize, seed: u64) -> PlaneOp {
+    let mut noise = Noise(seed);
+    let taps: Vec<f32> = (0..width * height).map(|_| noise.below(17) as f32 - 5.0).collect();
+    let sum: f32 = taps.iter().sum();
+    PlaneOp::Direct(Direct { width, height, taps: taps.into(), scale: if sum == 0.0 { 1.0 } else { 1.0 / sum.abs() }, bias: 0.0 })
+}
+
+fn fractional(width: usize, height: usize, seed: u64) -> PlaneOp {
+    let mut noise = Noise(seed);
+    let taps: Vec<f32> = (0..width * height).map(|_| noise.below(1000) as f32 / 777.0 - 0.3).collect();
+    let sum: f32 = taps.iter().sum();
+    PlaneOp::Direct(Direct { width, height, taps: taps.into(), scale: 0.9 / sum, bias: 3.25 })
+}
+
+fn boxed(radius_x: usize, radius_y: usize, power: usize) -> PlaneOp {
+    PlaneOp::Box(BoxMean { radius_x, radius_y, power })
+}
+
+fn unsharp(size_x: usize, size_y: usize, amount: f64) -> PlaneOp {
+    PlaneOp::Unsharp(Unsharp { size_x, size_y, amount: (amount * 65536.0) as i32 })
+}
+
+fn operations() -> Vec<PlaneOp> {
+    let asymmetric: Arc<[f32]> = [0.05f32, 0.3, -0.1, 0.75].as_slice().into();
+    vec![
+        PlaneOp::Copy,
+        separable(gaussian(0.5, 2), gaussian(0.5, 2)),
+        separable(gaussian(2.5, 7), gaussian(2.5, 7)),
+        separable(gaussian(5.0, 15), gaussian(1.0, 3)),
+        separable(asymmetric.clone(), gaussian(1.5, 5)),
+        separable([1.0f32].as_slice().into(), asymmetric),
+        separable(gaussian(12.0, 37), gaussian(20.0, 61)),
+        direct(1, 1, 1),
+        direct(3, 3, 2),
+        direct(5, 5, 3),
+        direct(7, 7, 4),
+        direct(4, 2, 5),
+        direct(1, 9, 6),
+        direct(11, 1, 7),
+        direct(19, 14, 10),
+        fractional(3, 3, 8),
+        fractional(9, 9, 9),
+        boxed(1, 1, 1),
+        boxed(7, 7, 1),
+        boxed(2, 2, 2),
+        boxed(31, 13, 1),
+        boxed(7, 0, 1),
+        boxed(0, 5, 3),
+        boxed(60, 40, 1),
+        boxed(500, 700, 1),
+        unsharp(5, 5, 1.0),
+        unsharp(3, 7, -0.7),
+        unsharp(23, 23, 1.5),
+        PlaneOp::Gradient(SOBEL),
+        PlaneOp::Gradient(Gradient { y: [0.0; 9], scale: 0.4, delta: 12.0, ..SOBEL }),
+    ]
+}
+
+fn p010() -> PixelFormat {
+    PixelFormat { packing: convoy::frame::Packing::SemiPlanar, high_bits: true, ..PixelFormat::yuv(10, 1, 1) }
+}
+
+/// Variants that can do `plan`'s only step.
+fn supporting(plan: &Plan) -> Vec<&'static str> {
+    let tasks: Vec<_> = plan.steps.iter().flat_map(variants::Task::of_step).collect();
+    let fits = |row: &&variants::Variant| tasks.iter().all(|task| row.supports(task).is_ok());
+    let mut names: Vec<_> = variants::TABLE.iter().filter(fits).map(|row| row.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// What the CPU backend makes of each picture, as the picture to compare with.
+fn on_cpu(plan: &Plan, pictures: &[Picture]) -> Vec<Picture> {
+    run(&Cpu, plan, &options(None, None), pictures).unwrap().iter().map(Picture::read).collect()
+}
+
+fn verify(gpu: &Cuda, shape: Shape, border: Border, op: &PlaneOp, contents: &[Content], totals: &mut BTreeMap<&'static str, Tally>) {
+    let plan = plan(shape, border, op.clone());
+    let pictures: Vec<_> = contents.iter().enumerate().map(|(i, &c)| Picture::new(shape, c, 7 * i as u64 + 1)).collect();
+    let wants = on_cpu(&plan, &pictures);
+    for variant in supporting(&plan) {
+        let forced = if *op == PlaneOp::Copy { None } else { Some(variant) };
+        let frames = run(gpu, &plan, &options(forced, None), &pictures).unwrap();
+        for ((frame, want), content) in frames.iter().zip(&wants).zip(contents) {
+            match check(frame, want, Tolerance::EXACT) {
+                Ok(tally) => totals.entry(variant).or_default().add(tally),
+                Err(e) => panic!("{op:?} on {shape}, border {}, {content:?}, {variant}: {e}", border.name()),
+            }
+        }
+    }
+}
+
+fn verify_format(format: PixelFormat) {
+    let Some(gpu) = gpu() else { return };
+    let small = [(1, 1), (2, 3), (13, 42), (123, 33), (321, 241)];
+    let mut totals = BTreeMap::new();
+    for (number, op) in operations().iter().enumerate() {
+        for (index, border) in Border::ALL.into_iter().enumerate() {
+            for (width, height) in small {
+                verify(gpu, Shape { format, width, height }, border, op, &Content::ALL[..3], &mut totals);
+            }
+            // The large size once per operation, with the borders in turn.
+            if index == number % 5 && !cfg!(debug_assertions) {
+                verify(gpu, Shape { format, width: 1921, height: 1081 }, border, op, &Content::ALL[..1], &mut totals);
+            }
+        }
+    }
+    for (variant, tally) in &totals {
+        println!("{format}: {variant}: {} of {} samples differ by one", tally.unequal, tally.samples);
+        assert!(tally.holds(), "{format}: {variant}: {} of {} samples differ", tally.unequal, tally.samples);
+    }
+}
+
+#[test]
+fn yuv_420_8_bit_matches_the_cpu() {
+    verify_format(PixelFormat::yuv(8, 1, 1));
+}
+
+#[test]
+fn yuv_422_10_bit_matches_the_cpu() {
+    verify_format(PixelFormat::yuv(10, 1, 0));
+}
+
+#[test]
+fn gray_16_bit_matches_the_cpu() {
+    verify_format(PixelFormat::gray(16));
+}
+
+#[test]
+fn gray_float_matches_the_cpu() {
+    verify_format(PixelFormat::gray(32));
+}
+
+#[test]
+fn p010_matches_the_cpu() {
+    verify_format(p010());
+}
+
+#[test]
+fn small_frames_match_the_reference_itself() {
+    let Some(gpu) = gpu() else { return };
+    for format in [PixelFormat::yuv(8, 1, 1), PixelFormat::gray(16), PixelFormat::gray(32)] {
+        for op in operations() {
+            let shape = Shape { format, width: 61, height: 43 };
+            let plan = plan(shape, Border::Reflect, op);
+            let pictures: Vec<_> = Content::ALL.iter().map(|&c| Picture::new(shape, c, 3)).collect();
+            for (frame, picture) in run(gpu, &plan, &options(None, None), &pictures).unwrap().iter().zip(&pictures) {
+                check(frame, &expect(&plan, picture), Tolerance::EXACT).unwrap_or_else(|e| panic!("{}: {e}", plan.steps[0].label));
+            }
+        }
+    }
+}
+
+#[test]
+fn planes_with_different_operations_and_chains_match_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    for format in [PixelFormat::yuv(8, 1, 1), PixelFormat::yuv(10, 0, 0), p010()] {
+        let shape = Shape { format, width: 333, height: 177 };
+        let mut steps = chain(
+            shape,
+            &[
+                (Border::Clamp, separable(gaussian(1.5, 5), gaussian(1.5, 5))),
+                (Border::Reflect, direct(3, 3, 11)),
+                (Border::Zero, boxed(40, 40, 1)),
+                (Border::Wrap, unsharp(5, 5, 1.0)),
+                (Border::Reflect101, boxed(2, 3, 2)),
+            ],
+        );
+        // Luma alone, chroma alone, and a plane with a kernel of its own.
+        steps.steps[0].planes[1] = PlaneOp::Copy;
+        steps.steps[0].planes[2] = PlaneOp::Copy;
+        steps.steps[1].planes[0] = PlaneOp::Copy;
+        steps.steps[3].planes[1] = unsharp(3, 3, 0.5);
+        let pictures: Vec<_> = (0..6).map(|i| Picture::new(shape, Content::ALL[i % 4], i as u64)).collect();
+        let wants = on_cpu(&steps, &pictures);
+        for (frame, want) in run(gpu, &steps, &options(None, None), &pictures).unwrap().iter().zip(&wants) {
+            // One code value per step could add up; equal inputs of each step keep it to a few.
+            let tolerance = Tolerance { codes: 2.0, ..Tolerance::EXACT };
+            check(frame, want, tolerance).unwrap_or_else(|e| panic!("{format}: {e}"));
+        }
+        // No filter at all is a transcode: bit for bit.
+        let none = Plan { input: shape, steps: Vec::new() };
+        for (frame, picture) in run(gpu, &none, &options(None, None), &pictures).unwrap().iter().zip(&pictures) {
+            assert_eq!(check(frame, picture, Tolerance { codes: 0.0, float: 0.0 }).unwrap().unequal, 0);
+        }
+    }
+}
+
+#[test]
+fn three_hundred_frames_over_eight_lanes_equal_one_lane_and_repeat() {
+    let Some(gpu) = gpu() else { return };
+    let shape = Shape { format: PixelFormat::yuv(8, 1, 1), width: 640, height: 360 };
+    let plan = chain(shape, &[(Border::Clamp, separable(gaussian(2.0, 6), gaussian(2.0, 6))), (Border::Clamp, PlaneOp::Gradient(SOBEL))]);
+    let pictures: Vec<_> = (0..300).map(|i| Picture::new(shape, Content::ALL[i % 4], 1000 + i as u64)).collect();
+    let with = |lanes| BuildOptions { lanes: Some(lanes), threads: None, variant: None, budget: Budget::new(usize::MAX) };
+    let planes = |frames: Vec<convoy::frame::Frame>| -> Vec<_> { frames.iter().map(|f| Picture::read(f).planes).collect() };
+    let one = planes(run(gpu, &plan, &with(1), &pictures).unwrap());
+    let eight = planes(run(gpu, &plan, &with(8), &pictures).unwrap());
+    let again = planes(run(gpu, &plan, &with(8), &pictures).unwrap());
+    for (index, ((a, b), c)) in one.iter().zip(&eight).zip(&again).enumerate() {
+        assert!(a == b, "frame {index} differs between 1 and 8 lanes");
+        assert!(b == c, "frame {index} differs between two runs");
+    }
+}
+
+#[test]
+fn transfers_are_one_each_way_and_times_are_counted() {
+    let Some(gpu) = gpu() else { return };
+    let shape = Shape { format: PixelFormat::yuv(8, 1, 1), width: 640, height: 360 };
+    let plan = plan(shape, Border::Clamp, separable(gaussian(2.0, 6), gaussian(2.0, 6)));
+    let mut built = gpu.build(&plan, &options(None, None)).unwrap();
+    let picture = Picture::new(shape, Content::Random, 5);
+    let mut due = Vec::new();
+    for seq in 0..10 {
+        built.submitter.submit(picture.frame(gpu.host_memory(), seq), &mut due).unwrap();
+        let frame = built.collector.wait(due.pop().unwrap()).unwrap();
+        assert_eq!(frame.seq, seq);
+    }
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let stats = &built.stats;
+    assert_eq!((count(&stats.frames), count(&stats.uploads), count(&stats.downloads)), (10, 10, 10));
+    assert_eq!(count(&stats.host_copied_bytes), 0);
+    assert!(count(&stats.upload_ns) > 0 && count(&stats.kernel_ns) > 0 && count(&stats.download_ns) > 0);
+    println!("{:?}", built.notes);
+}
+
+#[test]
+fn wrong_frames_tickets_and_variants_are_errors() {
+    let Some(gpu) = gpu() else { return };
+    let shape = Shape { format: PixelFormat::gray(8), width: 64, height: 64 };
+    let blur = |radius| plan(shape, Border::Clamp, separable(gaussian(9.0, radius), gaussian(9.0, radius)));
+    let mut built = gpu.build(&blur(3), &options(None, None)).unwrap();
+    let other = Picture::new(Shape { width: 65, ..shape }, Content::Random, 1);
+    let mut due = Vec::new();
+    let error = built.submitter.submit(other.frame(gpu.host_memory(), 0), &mut due).unwrap_err().to_string();
+    assert!(error.contains("65x64") && error.contains("64x64"), "{error}");
+    let picture = Picture::new(shape, Content::Random, 1);
+    built.submitter.submit(picture.frame(gpu.host_memory(), 4), &mut due).unwrap();
+    let wrong = convoy::backend::Ticket { seq: 5, ..due[0] };
+    assert!(built.collector.wait(wrong).unwrap_err().to_string().contains("in order"));
+    let error = gpu.build(&blur(40), &options(Some("fused"), None)).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("limited to 32"), "{error}");
+    let none = BuildOptions { lanes: Some(0), ..options(None, None) };
+    assert!(gpu.build(&blur(3), &none).is_err());
+    // A collector whose submitter is gone with nothing in flight says so instead of waiting for ever.
+    let mut built = gpu.build(&blur(3), &options(None, None)).unwrap();
+    drop(built.submitter);
+    assert!(built.collector.wait(due[0]).is_err());
+}
+
+#[test]
+fn without_a_gpu_opening_and_probing_explain_themselves() {
+    let report = cuda::probe();
+    match cuda::open(0) {
+        Ok(_) => assert!(report.driver_present && report.compiler.is_ok() && !report.devices.unwrap().is_empty()),
+        Err(error) => assert!(error.to_string().contains("hint:"), "{error}"),
+    }
+    // An index beyond the last GPU is an error either way.
+    assert!(cuda::open(999).is_err());
+}
+
+/// `cargo test --release --test gpu timings -- --ignored --nocapture`: the kernel-level table.
+#[test]
+#[ignore = "a measurement, not a test"]
+fn timings() {
+    use convoy::backend::cuda::measure::{Settings, measure};
+    let Some(gpu) = gpu() else { return };
+    println!("{}", gpu.describe());
+    let gray8 = PixelFormat::gray(8);
+    let (hd, uhd8) = ((1920, 1080), (7680, 4320));
+    let gauss = |radius: i64| separable(gaussian(radius as f64 / 3.0, radius), gaussian(radius as f64 / 3.0, radius));
+    let f32s = PixelFormat::gray(32);
+    let yuv = PixelFormat::yuv(8, 1, 1);
+    let cases: Vec<(&str, PixelFormat, (usize, usize), PlaneOp, Vec<&str>)> = vec![
+        ("copy", gray8, hd, PlaneOp::Copy, vec!["auto"]),
+        ("gauss 3", gray8, hd, gauss(1), vec!["fused", "separable", "naive"]),
+        ("gauss 5", gray8, hd, gauss(2), vec!["fused"]),
+        ("gauss 9", gray8, hd, gauss(4), vec!["fused"]),
+        ("gauss 15", gray8, hd, gauss(7), vec!["fused", "separable"]),
+        ("gauss 31", gray8, hd, gauss(15), vec!["fused", "separable"]),
+        ("gauss 65", gray8, hd, gauss(32), vec!["fused", "separable"]),
+        ("gauss 6145", gray8, hd, gauss(3072), vec!["auto"]),
+        ("direct 3", gray8, hd, direct(3, 3, 2), vec!["tiled", "naive"]),
+        ("direct 5", gray8, hd, direct(5, 5, 2), vec!["tiled"]),
+        ("direct 7", gray8, hd, direct(7, 7, 2), vec!["tiled", "naive"]),
+        ("direct 11", gray8, hd, direct(11, 11, 2), vec!["tiled"]),
+        ("direct 31", gray8, hd, direct(31, 31, 2), vec!["tiled"]),
+        ("box 3", gray8, hd, boxed(1, 1, 1), vec!["fused", "running"]),
+        ("box 15", gray8, hd, boxed(7, 7, 1), vec!["fused", "running", "naive"]),
+        ("box 63", gray8, hd, boxed(31, 31, 1), vec!["fused", "running"]),
+        ("box 2049", gray8, hd, boxed(1024, 1024, 1), vec!["auto"]),
+        ("box 5 power 2", gray8, hd, boxed(2, 2, 2), vec!["auto"]),
+        ("unsharp 5", gray8, hd, unsharp(5, 5, 1.0), vec!["fused", "naive"]),
+        ("sobel", gray8, hd, PlaneOp::Gradient(SOBEL), vec!["tiled", "naive"]),
+        ("gauss 3", f32s, hd, gauss(1), vec!["fused"]),
+        ("gauss 15", f32s, hd, gauss(7), vec!["fused"]),
+        ("direct 3", f32s, hd, direct(3, 3, 2), vec!["tiled", "naive"]),
+        ("direct 7", f32s, hd, direct(7, 7, 2), vec!["tiled"]),
+        ("sobel", f32s, hd, PlaneOp::Gradient(SOBEL), vec!["tiled"]),
+        ("gauss 15", PixelFormat::gray(10), hd, gauss(7), vec!["fused"]),
+        ("gauss 15", yuv, hd, gauss(7), vec!["auto"]),
+        ("gauss 15", gray8, uhd8, gauss(7), vec!["fused"]),
+        ("gauss 3", gray8, uhd8, gauss(1), vec!["fused"]),
+        ("direct 7", gray8, uhd8, direct(7, 7, 2), vec!["tiled"]),
+        ("box 15", gray8, uhd8, boxed(7, 7, 1), vec!["fused", "running"]),
+        ("sobel", gray8, uhd8, PlaneOp::Gradient(SOBEL), vec!["tiled"]),
+    ];
+    println!("{:<14} {:<22} {:<10} {:>8} {:>8} {:>8} {:>8}  registers/shared", "case", "shape", "variant", "us", "p5", "p95", "copy us");
+    for (name, format, (width, height), op, names) in cases {
+        let shape = Shape { format, width, height };
+        let plan = plan(shape, Border::Clamp, op);
+        for variant in names {
+            let forced = (variant != "auto").then_some(variant);
+            let m = measure(gpu, &plan, forced, Settings::default()).unwrap();
+            let resources: Vec<_> = m.kernels.iter().map(|k| format!("{}/{}", k.registers, k.shared_bytes)).collect();
+            println!(
+                "{name:<14} {:<22} {variant:<10} {:>8.2} {:>8.2} {:>8.2} {:>8.2}  {}",
+                shape.to_string(),
+                m.kernel.median(),
+                m.kernel.quantile(0.05),
+                m.kernel.quantile(0.95),
+                m.copy.median(),
+                resources.join(" ")
+            );
+            assert!(m.kernels.iter().all(|k| k.local_bytes == 0), "{name} {variant} uses local memory");
+        }
+    }
+    assert_eq!(f32s.sample(), Sample::F32);
+}
+
+/// `… device_loop -- --ignored --nocapture`: pinned host memory in and out over the lanes.
+#[test]
+#[ignore = "a measurement, not a test"]
+fn device_loop() {
+    let Some(gpu) = gpu() else { return };
+    let shape = Shape { format: PixelFormat::yuv(8, 1, 1), width: 1920, height: 1080 };
+    let plan = plan(shape, Border::Clamp, separable(gaussian(2.0, 6), gaussian(2.0, 6)));
+    let picture = Picture::new(shape, Content::Random, 5);
+    for lanes in [1, 2, 3, 4, 6, 8] {
+        let options = BuildOptions { lanes: Some(lanes), ..options(None, None) };
+        let mut built = gpu.build(&plan, &options).unwrap();
+        // Frames that stand still: the loop measures the device, not the making of pictures.
+        let mut frames: Vec<_> = (0..2 * lanes as u64).map(|seq| picture.frame(gpu.host_memory(), seq)).collect();
+        let total = 4000u64;
+        let (tickets, arrived) = std::sync::mpsc::sync_channel(lanes);
+        let (give, take) = std::sync::mpsc::channel();
+        let begin = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            let collector = &mut built.collector;
+            scope.spawn(move || {
+                for ticket in arrived {
+                    let frame = collector.wait(ticket).unwrap();
+                    // The output becomes an input again: same shape, same layout, no allocation.
+                    let _ = give.send(frame);
+                }
+            });
+            let mut due = Vec::new();
+            for seq in 0..total {
+                let mut frame = frames.pop().unwrap_or_else(|| take.recv().unwrap());
+                frame.seq = seq;
+                built.submitter.submit(frame, &mut due).unwrap();
+                due.drain(..).for_each(|t| tickets.send(t).unwrap());
+            }
+            drop(tickets);
+        });
+        let seconds = begin.elapsed().as_secs_f64();
+        let per_frame = |c: &std::sync::atomic::AtomicU64| c.load(Ordering::Relaxed) as f64 / total as f64 / 1e3;
+        let s = &built.stats;
+        println!(
+            "device loop, 1080p 4:2:0 gauss 13x13, {lanes} lanes: {:.0} fps; per frame: upload {:.1} us, kernel {:.1} us, download {:.1} us, lane wait {:.1} us",
+            total as f64 / seconds,
+            per_frame(&s.upload_ns),
+            per_frame(&s.kernel_ns),
+            per_frame(&s.download_ns),
+            per_frame(&s.lane_wait_ns)
+        );
+    }
+}

@@ -1,0 +1,239 @@
+//! Every kernel compiles for every architecture, without a GPU: no spills, no indexed local arrays, no more static shared
+//! memory than the smallest architecture has. Needs NVRTC (`CONVOY_NVRTC` or any place that the lookup knows).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+use convoy::backend::cuda::compile::{Cache, Nvrtc, Request, SOURCES};
+use convoy::backend::cuda::variants::{TABLE, Task, choose, family};
+use convoy::filter::Border;
+use convoy::filter::plan::{BoxMean, Direct, Gradient, PlaneOp, Separable, Unsharp};
+use convoy::frame::{PixelFormat, Shape};
+
+const ARCHITECTURES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
+/// What a block has everywhere without asking.
+const SHARED_LIMIT: u32 = 48 << 10;
+
+/// None only if the user said that a missing NVRTC is fine.
+fn nvrtc() -> Option<Nvrtc> {
+    match Nvrtc::open(None) {
+        Ok(nvrtc) => {
+            println!("NVRTC {}.{} at {}", nvrtc.version().0, nvrtc.version().1, nvrtc.path().display());
+            Some(nvrtc)
+        }
+        Err(_) if std::env::var_os("CONVOY_SKIP_NVRTC").is_some_and(|v| v == "1") => {
+            println!("SKIPPED: no NVRTC, and CONVOY_SKIP_NVRTC=1");
+            None
+        }
+        Err(error) => panic!("{error}\n(set CONVOY_SKIP_NVRTC=1 to skip this test)"),
+    }
+}
+
+fn task(op: PlaneOp, depth: u8) -> Task {
+    let format = PixelFormat::gray(depth);
+    Task { op, border: Border::Reflect101, shape: Shape { format, width: 1920, height: 1080 }, components: 1, planes: vec![0] }
+}
+
+fn separable(radius: usize) -> PlaneOp {
+    let taps = || vec![1.0; 2 * radius + 1].into();
+    PlaneOp::Separable(Separable { row: taps(), col: taps(), scale: 1.0, bias: 0.0 })
+}
+
+fn direct(width: usize, height: usize) -> PlaneOp {
+    PlaneOp::Direct(Direct { width, height, taps: vec![1.0; width * height].into(), scale: 1.0, bias: 0.0 })
+}
+
+fn boxed(radius: usize, power: usize) -> PlaneOp {
+    PlaneOp::Box(BoxMean { radius_x: radius, radius_y: radius, power })
+}
+
+/// One or two parameter sets for each row of the table, the heavier ones.
+fn tasks() -> Vec<Task> {
+    let gradient = || PlaneOp::Gradient(Gradient { x: [1.0; 9], y: [1.0; 9], scale: 1.0, delta: 0.0 });
+    vec![
+        task(PlaneOp::Copy, 8),
+        task(separable(7), 8),
+        task(separable(7), 32),
+        task(direct(7, 7), 8),
+        task(direct(31, 31), 8),
+        task(boxed(15, 1), 8),
+        task(boxed(15, 2), 10),
+        task(PlaneOp::Unsharp(Unsharp { size_x: 5, size_y: 5, amount: 65536 }), 8),
+        task(gradient(), 16),
+    ]
+}
+
+/// Entry points, each with spilled bytes, stack bytes and static shared bytes, from `--ptxas-options=-v`.
+fn resources(log: &str) -> Vec<(String, u32, u32, u32)> {
+    let number_before = |line: &str, what: &str| -> u32 {
+        let end = line.find(what).unwrap_or(0);
+        line[..end].trim_end().rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0)
+    };
+    let mut found = Vec::new();
+    let mut entry = (String::new(), 0, 0);
+    for line in log.lines() {
+        if let Some(rest) = line.split("Compiling entry function '").nth(1) {
+            entry = (rest.split('\'').next().unwrap_or_default().to_owned(), 0, 0);
+        }
+        if line.contains("bytes spill stores") {
+            entry.1 = number_before(line, " bytes spill stores") + number_before(line, " bytes spill loads");
+            entry.2 = number_before(line, " bytes stack frame");
+        }
+        if line.contains("Used ") && line.contains(" registers") {
+            found.push((entry.0.clone(), entry.1, entry.2, number_before(line, " bytes smem")));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_resource_parser_sees_spills() {
+    let log = "ptxas info    : Compiling entry function 'a__b' for 'sm_90'\nptxas info    : Function properties for a__b\n    \
+               ptxas         .     8 bytes stack frame, 12 bytes spill stores, 24 bytes spill loads\nptxas info    : Used 80 registers, \
+               used 1 barriers, 16384 bytes smem, 8 bytes cumulative stack size\n";
+    assert_eq!(resources(log), [("a__b".to_owned(), 36, 8, 16384)]);
+}
+
+#[test]
+fn every_row_compiles_for_every_architecture_without_spills() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let mut covered = HashSet::new();
+    let mut requests: Vec<(Request, HashSet<&str>)> = Vec::new();
+    for task in tasks() {
+        for row in TABLE.iter().filter(|row| row.family == family(&task.op)) {
+            let Ok(specs) = row.specs(&task) else { continue };
+            covered.insert((row.family, row.name));
+            for spec in specs {
+                let request = Request { file: spec.file, defines: spec.defines.clone(), arch: String::new() };
+                match requests.iter_mut().find(|(r, _)| *r == request) {
+                    Some((_, entries)) => drop(entries.insert(spec.entry)),
+                    None => requests.push((request, HashSet::from([spec.entry]))),
+                }
+            }
+        }
+    }
+    let rows: HashSet<_> = TABLE.iter().map(|row| (row.family, row.name)).collect();
+    assert_eq!(covered, rows, "every row needs a parameter set here");
+
+    let mut jobs = Vec::new();
+    for arch in ARCHITECTURES {
+        jobs.extend(requests.iter().map(|(r, entries)| (Request { arch: arch.to_owned(), ..r.clone() }, entries)));
+    }
+    let (count, queue, problems) = (jobs.len(), Mutex::new(jobs), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let Some((request, entries)) = queue.lock().unwrap().pop() else { break };
+                    let report = |text: String| problems.lock().unwrap().push(format!("{request}: {text}"));
+                    let (cubin, log) = match nvrtc.compile(&request, true) {
+                        Ok(done) => done,
+                        Err(error) => {
+                            report(error.to_string());
+                            continue;
+                        }
+                    };
+                    let found = resources(&log);
+                    if cubin.is_empty() || !entries.iter().all(|e| found.iter().any(|f| f.0 == **e)) {
+                        report(format!("wanted {entries:?} in the log\n{log}"));
+                    }
+                    for (entry, spills, stack, shared) in found.iter().filter(|f| entries.contains(f.0.as_str())) {
+                        if *spills + *stack > 0 || *shared > SHARED_LIMIT {
+                            report(format!("{entry}: {spills} bytes spilled, {stack} of stack, {shared} of shared memory"));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let problems = problems.into_inner().unwrap();
+    println!("{count} compilations of {} requests", requests.len());
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn a_cache_entry_is_used_once_whole_and_recompiled_when_not() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Cache::at(folder.path().join("below"));
+    let specs = choose(&task(PlaneOp::Copy, 8), "copy", None, 1, 1).unwrap().1;
+    let request = Request { file: specs[0].file, defines: specs[0].defines.clone(), arch: "sm_90".into() };
+    let (first, compiled) = cache.cubin(&nvrtc, &request).unwrap();
+    assert!(compiled);
+    let (second, compiled) = cache.cubin(&nvrtc, &request).unwrap();
+    assert!(!compiled && first == second, "the second time comes from disk");
+
+    let entry = std::fs::read_dir(cache.folder().unwrap()).unwrap().next().unwrap().unwrap().path();
+    let good = std::fs::read(&entry).unwrap();
+    let mut flipped = good.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    let mut other_key = good.clone();
+    other_key[9] ^= 1;
+    for bad in [flipped, other_key, good[..good.len() / 2].to_vec(), Vec::new(), b"rubbish".to_vec()] {
+        std::fs::write(&entry, &bad).unwrap();
+        let (again, compiled) = cache.cubin(&nvrtc, &request).unwrap();
+        assert!(compiled && again == first, "a damaged entry of {} bytes is recompiled", bad.len());
+        assert_eq!(std::fs::read(&entry).unwrap(), good, "and replaced");
+    }
+    // Another architecture and other defines are other entries.
+    let other = Request { arch: "sm_80".into(), ..request.clone() };
+    assert!(cache.cubin(&nvrtc, &other).unwrap().1);
+    // A folder that cannot be made (a file stands there) costs time only.
+    let blocked = Cache::at(entry.join("below-a-file"));
+    assert!(blocked.cubin(&nvrtc, &request).unwrap().1);
+    assert!(blocked.cubin(&nvrtc, &request).unwrap().1);
+}
+
+#[test]
+fn a_compile_error_shows_the_log() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let request = Request { file: "copy.cu", defines: vec![("SAMPLE", 7)], arch: "sm_90".into() };
+    let error = nvrtc.compile(&request, false).unwrap_err().to_string();
+    assert!(error.contains("SAMPLE must be 8, 16 or 32") && error.contains("copy.cu for sm_90 SAMPLE=7"), "{error}");
+    let request = Request { file: "none.cu", defines: vec![], arch: "sm_90".into() };
+    assert!(nvrtc.compile(&request, false).unwrap_err().to_string().contains("no such kernel file"));
+}
+
+#[test]
+fn a_missing_compiler_is_an_error_that_says_how_to_get_it() {
+    let error = Nvrtc::load(std::path::Path::new("/nonexistent/libnvrtc.so.12")).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("/nonexistent/libnvrtc.so.12") && error.contains("CONVOY_NVRTC"), "{error}");
+}
+
+#[test]
+fn sources_are_sorted_and_include_nothing_but_the_plane_header() {
+    assert!(SOURCES.is_sorted_by_key(|s| s.name));
+    for source in SOURCES {
+        for line in source.text.lines().filter(|l| l.trim_start().starts_with("#include")) {
+            assert_eq!(line.trim(), "#include \"plane.cuh\"", "{}", source.name);
+        }
+        assert_eq!(source.hash.len(), 64);
+    }
+}
+
+#[test]
+fn a_forced_variant_that_does_not_fit_says_why_and_only_auto_falls_back() {
+    let forced =
+        |task: &Task, name| choose(task, "the filter", Some(name), 132, 1 << 42).map(|(row, _)| row.name).map_err(|e| e.to_string());
+    let large = task(separable(33), 8);
+    let error = forced(&large, "fused").unwrap_err();
+    assert!(error.contains("variant 'fused' cannot run 'the filter'") && error.contains("32") && error.contains("separable"), "{error}");
+    assert_eq!(forced(&large, "separable"), Ok("separable"));
+    assert!(forced(&large, "warp9").unwrap_err().contains("no variant of that name"));
+    assert!(forced(&large, "tiled").unwrap_err().contains("no such variant of separable kernels"));
+    assert_eq!(choose(&large, "", None, 132, 1 << 42).unwrap().0.name, "separable");
+    assert_eq!(choose(&task(separable(1), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
+    assert_eq!(choose(&task(direct(7, 7), 8), "", None, 132, 1 << 42).unwrap().0.name, "tiled");
+    assert_eq!(choose(&task(boxed(7, 1), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
+    assert_eq!(choose(&task(boxed(1024, 1), 8), "", None, 132, 1 << 42).unwrap().0.name, "running");
+    assert_eq!(choose(&task(boxed(3, 2), 8), "", None, 132, 1 << 42).unwrap().0.name, "running");
+    // A plane that passes is copied, whatever is forced for the others.
+    assert_eq!(forced(&task(PlaneOp::Copy, 8), "fused"), Ok("vector"));
+    // Every operation has a way without a wish, at any size.
+    for op in [separable(3072), direct(127, 127), boxed(4000, 3), PlaneOp::Unsharp(Unsharp { size_x: 23, size_y: 23, amount: 1 })] {
+        for depth in [8, 10, 16, 32] {
+            assert!(choose(&task(op.clone(), depth), "", None, 132, 1 << 42).is_ok());
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The reference for operations that are no weighted sums: windows, ranks, blocks.
+
+use convoy::filter::plan::{Compass, Extreme, Extremum, Median, Morphology, Pixelate, PlaneOp, Pool, PoolKind};
+use convoy::frame::Shape;
+
+use super::View;
+
+/// Left, top = −1; in FFmpeg's order of the neighbours: as one reads.
+const NEIGHBOURS: [(i64, i64); 8] = [(-1, -1), (0, -1), (1, -1), (-1, 0), (1, 0), (-1, 1), (0, 1), (1, 1)];
+
+/// Eight sums written out: 5 on three neighbours that follow each other, −3 on the rest.
+pub fn compass(op: &Compass, view: &View<'_>) -> Vec<f64> {
+    view.map(|x, y, c| {
+        let mut strongest = f64::NEG_INFINITY;
+        for k in 0..8 {
+            let mut sum = 0.0;
+            for (place, (dx, dy)) in NEIGHBOURS.iter().enumerate() {
+                let weight = if [k, (k + 1) % 8, (k + 2) % 8].contains(&place) { 5.0 } else { -3.0 };
+                sum += weight * view.at(x + dx, y + dy, c);
+            }
+            strongest = strongest.max(sum);
+        }
+        strongest.abs() * f64::from(op.scale) + f64::from(op.delta)
+    })
+}
+
+fn pick(kind: Extreme, a: f64, b: f64) -> f64 {
+    match kind {
+        Extreme::Min => a.min(b),
+        Extreme::Max => a.max(b),
+    }
+}
+
+/// Along rows, then along columns: with a zero border, a row outside is all zeros, and so is its extremum.
+pub fn extremum(op: &Extremum, view: &View<'_>) -> Vec<f64> {
+    let (rx, ry) = (op.radius_x as i64, op.radius_y as i64);
+    let rows = view.map(|x, y, c| (-rx..=rx).map(|i| view.at(x + i, y, c)).reduce(|a, b| pick(op.kind, a, b)).unwrap());
+    let rows = view.with(&rows);
+    view.map(|x, y, c| (-ry..=ry).map(|j| rows.at(x, y + j, c)).reduce(|a, b| pick(op.kind, a, b)).unwrap())
+}
+
+pub fn morphology(op: &Morphology, view: &View<'_>) -> Vec<f64> {
+    view.map(|x, y, c| {
+        let own = view.at(x, y, c);
+        let mut found = own;
+        for (bit, (dx, dy)) in NEIGHBOURS.iter().enumerate() {
+            if op.coordinates >> bit & 1 == 1 {
+                found = pick(op.kind, found, view.at(x + dx, y + dy, c));
+            }
+        }
+        match (op.kind, op.threshold) {
+            (_, None) => found,
+            (Extreme::Min, Some(t)) => found.max(own - f64::from(t)),
+            (Extreme::Max, Some(t)) => found.min(own + f64::from(t)),
+        }
+    })
+}
+
+pub fn median(op: &Median, view: &View<'_>) -> Vec<f64> {
+    let (rx, ry) = (op.radius_x as i64, op.radius_y as i64);
+    view.map(|x, y, c| {
+        let mut window: Vec<f64> =
+            (-ry..=ry).flat_map(|j| (-rx..=rx).map(move |i| (i, j))).map(|(i, j)| view.at(x + i, y + j, c)).collect();
+        window.sort_by(f64::total_cmp);
+        window[op.rank]
+    })
+}
+
+/// Columns (or rows) of window `i` inside 0..`n`; the one nearest to the window's centre if there is none.
+fn taps(op: &Pool, i: i64, n: i64) -> Vec<i64> {
+    let place = |j: i64| i * op.stride as i64 - op.pad as i64 + j * op.dilation as i64;
+    let inside: Vec<i64> = (0..op.kernel as i64).map(place).filter(|p| (0..n).contains(p)).collect();
+    if inside.is_empty() { vec![place(op.kernel as i64 / 2).clamp(0, n - 1)] } else { inside }
+}
+
+/// `out` is the size of the output plane in samples of one component.
+pub fn pool(op: &Pool, view: &View<'_>, out: (usize, usize)) -> Vec<f64> {
+    let mut plane = Vec::new();
+    for y in 0..out.1 as i64 {
+        let rows = taps(op, y, view.height);
+        for x in 0..out.0 as i64 {
+            let columns = taps(op, x, view.width);
+            for c in 0..view.components {
+                let window: Vec<f64> =
+                    rows.iter().flat_map(|&y| columns.iter().map(move |&x| (x, y))).map(|(x, y)| view.at(x, y, c)).collect();
+                plane.push(match op.kind {
+                    PoolKind::Max => window.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                    PoolKind::Min => window.iter().copied().fold(f64::INFINITY, f64::min),
+                    PoolKind::Mean => window.iter().sum::<f64>() / window.len() as f64,
+                });
+            }
+        }
+    }
+    plane
+}
+
+pub fn pixelate(op: &Pixelate, view: &View<'_>) -> Vec<f64> {
+    let (bx, by) = (op.block_x as i64, op.block_y as i64);
+    view.map(|x, y, c| {
+        let (left, top) = (x / bx * bx, y / by * by);
+        let (right, bottom) = ((left + bx).min(view.width), (top + by).min(view.height));
+        let mut sum = 0.0;
+        for y in top..bottom {
+            for x in left..right {
+                sum += view.at(x, y, c);
+            }
+        }
+        sum / ((right - left) * (bottom - top)) as f64
+    })
+}
+
+/// Shape of the frames that a step with `op` writes.
+pub fn shape_after(op: &PlaneOp, shape: Shape) -> Shape {
+    let PlaneOp::Pool(pool) = op else { return shape };
+    let windows = |n: usize| {
+        // Counted, not divided: window i is there if its last sample does not pass the pad behind the plane.
+        let last = |i: usize| i * pool.stride + pool.dilation * (pool.kernel - 1);
+        (1..).take_while(|&i| last(i) < n + 2 * pool.pad).count() + 1
+    };
+    Shape { width: windows(shape.width), height: windows(shape.height), ..shape }
+}
