@@ -12,8 +12,8 @@ use super::simd;
 use crate::filter::plan::{COMPASS_RING, Compass};
 use crate::frame::Sample;
 
-/// Values of a block: the eight neighbours' registers and their sums.
-const BLOCK: usize = 32;
+/// Values of a block: 16-bit sums of eight neighbours then fit the registers.
+const BLOCK: usize = 16;
 
 /// One plane's compass filter.
 pub(super) struct CompassKernel {
@@ -120,25 +120,28 @@ fn compass_block<T: Summed, const N: usize>(base: &[T], offsets: &[usize; 8], ou
         let Some(row) = base[offset + x..].first_chunk::<N>() else { return };
         *values = *row;
     }
+    // One loop per operation, so that each becomes operations on whole registers.
+    let mut pairs = [[T::default(); N]; 8];
+    for k in 0..8 {
+        for i in 0..N {
+            pairs[k][i] = ring[k][i].plus(ring[(k + 1) % 8][i]);
+        }
+    }
+    let (mut strongest, mut total) = ([T::default(); N], [T::default(); N]);
+    for i in 0..N {
+        strongest[i] = pairs[0][i].plus(ring[2][i]);
+    }
+    for k in 1..8 {
+        for i in 0..N {
+            strongest[i] = most(strongest[i], pairs[k][i].plus(ring[(k + 2) % 8][i]));
+        }
+    }
+    for i in 0..N {
+        total[i] = pairs[0][i].plus(pairs[2][i]).plus(pairs[4][i].plus(pairs[6][i]));
+    }
     let mut sums = [T::default(); N];
     for i in 0..N {
-        let r = ring.map(|values| values[i]);
-        let pair = [
-            r[0].plus(r[1]),
-            r[1].plus(r[2]),
-            r[2].plus(r[3]),
-            r[3].plus(r[4]),
-            r[4].plus(r[5]),
-            r[5].plus(r[6]),
-            r[6].plus(r[7]),
-            r[7].plus(r[0]),
-        ];
-        let mut strongest = pair[0].plus(r[2]);
-        for k in 1..8 {
-            strongest = most(strongest, pair[k].plus(r[(k + 2) % 8]));
-        }
-        let total = pair[0].plus(pair[2]).plus(pair[4].plus(pair[6]));
-        sums[i] = T::margin(strongest, total);
+        sums[i] = T::margin(strongest[i], total[i]);
     }
     out[x..x + N].copy_from_slice(&sums);
 }

@@ -5,6 +5,7 @@
 //! the output pool has grown.
 
 mod boxmean;
+mod boxsum;
 mod compass;
 mod crew;
 mod extremum;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::boxmean::BoxKernel;
+use super::boxsum::{ExactBox, Sums};
 use super::compass::CompassKernel;
 use super::crew::Work;
 use super::extremum::{ExtremumKernel, MorphologyKernel};
@@ -60,6 +61,7 @@ enum Kernel {
     Separable(SeparableKernel),
     Direct(DirectKernel),
     Box(BoxKernel),
+    ExactBox(ExactBox),
     Unsharp(UnsharpKernel),
     Gradient(GradientKernel),
     Compass(CompassKernel),
@@ -229,6 +231,9 @@ impl Work for Program {
                     Kernel::Box(kernel) => {
                         kernel.run_rows(source, &order.middle[plane], rows, &mut scratch.codes, &mut scratch.linear.floats);
                     }
+                    Kernel::ExactBox(kernel) => {
+                        kernel.run(source, target, rows, Sums { words: &mut scratch.linear.words, codes: &mut scratch.codes });
+                    }
                     Kernel::Unsharp(kernel) => match kernel.width() {
                         Width::Words => kernel.run_codes(source, target, rows, &mut scratch.linear.words),
                         Width::Codes => kernel.run_codes(source, target, rows, &mut scratch.codes),
@@ -302,7 +307,10 @@ impl Kernel {
             PlaneOp::Separable(op) => Self::Separable(SeparableKernel::new(op, span, codec, level)),
             PlaneOp::Direct(op) => Self::Direct(DirectKernel::new(op, span, codec, level)),
             PlaneOp::Box(op) if op.radius_x == 0 && op.radius_y == 0 => Self::Copy,
-            PlaneOp::Box(op) => Self::Box(BoxKernel::new(op, span, codec, level)),
+            PlaneOp::Box(op) => match ExactBox::new(op, span, codec, level) {
+                Some(kernel) => Self::ExactBox(kernel),
+                None => Self::Box(BoxKernel::new(op, span, codec, level)),
+            },
             PlaneOp::Unsharp(op) => Self::Unsharp(UnsharpKernel::new(op, span, codec, level)),
             PlaneOp::Gradient(op) => Self::Gradient(GradientKernel::new(op, span, codec, level)),
             PlaneOp::Compass(op) => Self::Compass(CompassKernel::new(op, span, codec, level)),
@@ -318,6 +326,7 @@ impl Kernel {
     fn halo(&self) -> usize {
         match self {
             Self::Extremum(kernel) => kernel.halo(),
+            Self::ExactBox(kernel) => kernel.halo(),
             Self::Copy
             | Self::Separable(_)
             | Self::Direct(_)
@@ -343,6 +352,10 @@ impl Kernel {
             Self::Direct(kernel) => linear(kernel.need()),
             Self::Gradient(kernel) => linear(kernel.need()),
             Self::Box(kernel) => words(kernel.scratch()),
+            Self::ExactBox(kernel) => {
+                let (small, large) = kernel.scratch();
+                Demand { words: large, ..Demand::ordered(Kind::Words, small) }
+            }
             Self::Unsharp(kernel) => {
                 let count = kernel.scratch();
                 match kernel.width() {
