@@ -8,7 +8,9 @@ use std::sync::Arc;
 use convoy::backend::Device;
 use convoy::backend::cpu::Cpu;
 use convoy::filter::Border;
-use convoy::filter::plan::{BoxMean, Direct, Gradient, PlaneOp, Separable, Unsharp};
+use convoy::filter::plan::{
+    BoxMean, Compass, Direct, Extreme, Extremum, Gradient, Median, Morphology, Pixelate, PlaneOp, Pool, PoolKind, Separable, Unsharp,
+};
 use convoy::frame::{FrameMem, PixelFormat, Shape};
 use reference::{Content, Noise, Picture, Tally, Tolerance, chain, check, expect, options, plan, run};
 
@@ -85,6 +87,60 @@ fn operations() -> Vec<PlaneOp> {
     ]
 }
 
+fn extremum(kind: Extreme, radius_x: usize, radius_y: usize) -> PlaneOp {
+    PlaneOp::Extremum(Extremum { kind, radius_x, radius_y })
+}
+
+fn median(radius_x: usize, radius_y: usize, rank: usize) -> PlaneOp {
+    PlaneOp::Median(Median { radius_x, radius_y, rank })
+}
+
+fn pool(kind: PoolKind, [kernel, stride, pad, dilation]: [usize; 4]) -> PlaneOp {
+    PlaneOp::Pool(Pool { kind, kernel, stride, pad, dilation })
+}
+
+/// Operations that are no weighted sums; `unit` scales what is given in code values.
+fn selections(unit: f32) -> Vec<PlaneOp> {
+    let morphology = |kind, coordinates, threshold: Option<f32>| {
+        PlaneOp::Morphology(Morphology { kind, coordinates, threshold: threshold.map(|t| t * unit) })
+    };
+    vec![
+        PlaneOp::Compass(Compass { scale: 1.0, delta: 0.0 }),
+        PlaneOp::Compass(Compass { scale: 0.07, delta: 10.0 * unit }),
+        extremum(Extreme::Max, 1, 1),
+        extremum(Extreme::Min, 7, 7),
+        extremum(Extreme::Max, 0, 3),
+        extremum(Extreme::Min, 4, 0),
+        extremum(Extreme::Max, 40, 55),
+        morphology(Extreme::Max, 0b1111_1111, Some(20.0)),
+        morphology(Extreme::Min, 0b1111_1111, Some(20.0)),
+        morphology(Extreme::Max, 0b0101_1010, None),
+        morphology(Extreme::Min, 0b0000_0001, None),
+        morphology(Extreme::Min, 0b1010_0100, Some(3.0)),
+        median(1, 1, 4),
+        median(1, 1, 2),
+        median(2, 2, 12),
+        median(2, 1, 14),
+        median(0, 2, 0),
+        median(3, 0, 3),
+        median(4, 4, 40),
+        median(7, 7, 112),
+        median(9, 3, 20),
+        median(30, 2, 304),
+        pool(PoolKind::Max, [2, 2, 0, 1]),
+        pool(PoolKind::Mean, [2, 2, 0, 1]),
+        pool(PoolKind::Min, [3, 1, 1, 1]),
+        pool(PoolKind::Mean, [3, 2, 1, 1]),
+        pool(PoolKind::Max, [5, 3, 2, 4]),
+        pool(PoolKind::Mean, [4, 7, 1, 3]),
+        pool(PoolKind::Mean, [15, 1, 7, 1]),
+        pool(PoolKind::Min, [9, 4, 4, 2]),
+        PlaneOp::Pixelate(Pixelate { block_x: 2, block_y: 2 }),
+        PlaneOp::Pixelate(Pixelate { block_x: 8, block_y: 3 }),
+        PlaneOp::Pixelate(Pixelate { block_x: 100, block_y: 70 }),
+    ]
+}
+
 fn formats() -> Vec<PixelFormat> {
     let p010 = PixelFormat { packing: convoy::frame::Packing::SemiPlanar, high_bits: true, ..PixelFormat::yuv(10, 1, 1) };
     vec![PixelFormat::yuv(8, 1, 1), PixelFormat::yuv(10, 1, 0), PixelFormat::gray(16), PixelFormat::gray(32), p010]
@@ -108,7 +164,8 @@ fn verify(shape: Shape, border: Border, op: &PlaneOp, contents: &[Content], tota
 
 fn verify_format(format: PixelFormat) {
     let mut total = Tally::default();
-    for (turn, op) in operations().into_iter().enumerate() {
+    let unit = if format.max_value() > 1.0 { 1.0 } else { 1.0 / 255.0 };
+    for (turn, op) in operations().into_iter().chain(selections(unit)).enumerate() {
         for border in Border::ALL {
             for (index, (width, height)) in SIZES.into_iter().enumerate() {
                 // The largest size costs the reference the most: one border and one content per operation, in turn.

@@ -1,5 +1,7 @@
-//! Box means by running sums: the cost does not grow with the radius. All rows are averaged horizontally into an intermediate
-//! plane, then all columns vertically, in strips.
+//! Box means of any size: the cost hardly grows with the radius. All rows are averaged horizontally into an intermediate
+//! plane, then all columns vertically, in strips. What fits `boxsum::ExactBox` goes there instead.
+//!
+//! Float planes: sums of sums, which do not drift.
 //!
 //! Integer planes: sums are integers, so that they never drift; between passes a mean is kept in fixed point. Where 12 fractional
 //! bits or more leave room for a window's sum in 32 bits, sums have 32 bits (each pass then adds at most 2^-12 to the error),
@@ -7,6 +9,7 @@
 
 use std::ops::Range;
 
+use super::boxsum::window_sums;
 use super::linear::Level;
 use super::plane::{Codec, Source, Span, Target, load, store_codes, store_floats};
 use super::simd;
@@ -27,6 +30,7 @@ pub(super) struct BoxKernel {
     col: Vec<Division>,
     /// Sums fit 32 bits, and the SIMD functions may be used.
     narrow: bool,
+    level: Level,
 }
 
 /// Fractional bits that 32-bit sums must leave: an error of 2^-12 turns one sample in 4096 at most.
@@ -42,7 +46,7 @@ pub(super) struct Division {
 
 impl Division {
     /// `max` bounds one input value; the output is `sum · 2^gain / size`, rounded half up.
-    fn new(max: u64, size: usize, gain: i32) -> Self {
+    pub fn new(max: u64, size: usize, gain: i32) -> Self {
         let bound = max.saturating_mul(size as u64);
         let pre = (64 - bound.leading_zeros()).saturating_sub(31);
         // factor / 2^post = 2^(gain + pre) / size with 31 significant bits.
@@ -85,12 +89,17 @@ impl BoxKernel {
             have = want;
             if horizontal { row.push(division) } else { col.push(division) }
         }
-        Self { op: *op, span, codec, row, col, narrow }
+        Self { op: *op, span, codec, row, col, narrow, level }
     }
 
     /// Values of 32-bit scratch that a worker needs.
     pub fn scratch(&self) -> usize {
-        (2 * self.span.extended()).max(2 * STRIP * self.span.height)
+        let rows = 2 * self.span.extended() + self.span.values();
+        let columns = match self.codec.sample {
+            Sample::U8 | Sample::U16 => 2 * STRIP * self.span.height,
+            Sample::F32 => STRIP * (3 * self.span.height + 4 * self.op.radius_y),
+        };
+        rows.max(columns)
     }
 
     /// Column strips of the vertical phase.
@@ -159,20 +168,16 @@ impl BoxKernel {
 
     fn row_floats(&self, source: &Source, y: usize, scratch: &mut [f32], out: &mut [u8]) {
         let (n, c) = (self.span.extended(), self.span.components);
-        let (mut input, mut output) = scratch[..2 * n].split_at_mut(n);
+        let (input, scratch) = scratch.split_at_mut(n);
+        let (spare, means) = scratch.split_at_mut(n);
         self.span.load(source, self.codec, y as i64, input);
         let (start, values, size) = (self.span.left * c, self.span.values(), 2 * self.op.radius_x + 1);
+        let (means, factor) = (&mut means[..values], 1.0 / size as f32);
         for _ in &self.row {
             self.span.extend(input, 0.0);
-            let sums = &mut output[start..start + values];
-            sums.fill(0.0);
-            for i in 0..size {
-                for (sum, value) in sums.iter_mut().zip(&input[i * c..]) {
-                    *sum += value;
-                }
-            }
-            sums.iter_mut().for_each(|s| *s /= size as f32);
-            std::mem::swap(&mut input, &mut output);
+            window_sums(self.level, size, c, input, spare, means);
+            means.iter_mut().for_each(|s| *s *= factor);
+            input[start..start + values].copy_from_slice(means);
         }
         store_floats(input[start..start + values].iter().copied(), out);
     }
@@ -199,16 +204,26 @@ impl BoxKernel {
                 }
             }
             Sample::F32 => {
-                let n = width * self.span.height;
-                let (mut input, mut output) = floats[..2 * n].split_at_mut(n);
-                for (y, row) in input.chunks_exact_mut(width).enumerate() {
+                let radius = self.op.radius_y;
+                let n = width * (self.span.height + 2 * radius);
+                let (input, rest) = floats.split_at_mut(n);
+                let (spare, rest) = rest.split_at_mut(n);
+                let means = &mut rest[..width * self.span.height];
+                for (y, row) in means.chunks_exact_mut(width).enumerate() {
                     load(&middle.row(y)[from * 4..], self.codec, row);
                 }
                 for _ in &self.col {
-                    self.column_floats(input, output, width);
-                    std::mem::swap(&mut input, &mut output);
+                    for (row, y) in input.chunks_exact_mut(width).zip(-(radius as i64)..) {
+                        match self.inside(y) {
+                            Some(y) => row.copy_from_slice(&means[y * width..(y + 1) * width]),
+                            None => row.fill(0.0),
+                        }
+                    }
+                    window_sums(self.level, 2 * radius + 1, width, input, spare, means);
+                    let factor = 1.0 / (2 * radius + 1) as f32;
+                    means.iter_mut().for_each(|s| *s *= factor);
                 }
-                for (y, row) in input.chunks_exact(width).enumerate() {
+                for (y, row) in means.chunks_exact(width).enumerate() {
                     // SAFETY: this strip of columns belongs to this task.
                     store_floats(row.iter().copied(), unsafe { target.part(y, from * 4, width * 4) });
                 }
@@ -253,19 +268,6 @@ impl BoxKernel {
                     *sum -= u64::from(value);
                 }
             }
-        }
-    }
-
-    fn column_floats(&self, input: &[f32], output: &mut [f32], width: usize) {
-        let radius = self.op.radius_y as i64;
-        for (y, out) in output.chunks_exact_mut(width).enumerate() {
-            out.fill(0.0);
-            for row in (-radius..=radius).filter_map(|k| self.inside(y as i64 + k)) {
-                for (sum, value) in out.iter_mut().zip(&input[row * width..]) {
-                    *sum += value;
-                }
-            }
-            out.iter_mut().for_each(|s| *s /= (2 * radius + 1) as f32);
         }
     }
 }

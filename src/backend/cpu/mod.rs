@@ -5,9 +5,16 @@
 //! the output pool has grown.
 
 mod boxmean;
+mod boxsum;
+mod compass;
 mod crew;
+mod extremum;
 mod linear;
+mod median;
+mod network;
+mod order;
 mod plane;
+mod pool;
 mod simd;
 mod step;
 mod unsharp;
@@ -108,7 +115,8 @@ fn instruction_set() -> &'static str {
 
 /// Buffers between the steps of a chain.
 struct Chain {
-    layout: FrameLayout,
+    /// What each step but the last one writes.
+    layouts: Vec<FrameLayout>,
     buffers: [Lease; 2],
 }
 
@@ -144,13 +152,13 @@ impl Engine {
         let size = if variants.contains(&Variant::Threads) { threads } else { 1 };
         let heap: Arc<dyn HostMem> = Arc::new(Heap);
         let buffer = |bytes: usize| Pool::new(Arc::clone(&heap), bytes, Arc::clone(&options.budget)).lease();
-        let chain = if plan.steps.len() > 1 {
-            let layout = FrameLayout::packed(plan.input)?;
-            Some(Chain { layout, buffers: [buffer(layout.slab_bytes)?, buffer(layout.slab_bytes)?] })
-        } else {
-            None
+        let between = plan.steps.len().saturating_sub(1);
+        let layouts = plan.steps.iter().take(between).map(|step| FrameLayout::packed(step.output)).collect::<Result<Vec<_>>>()?;
+        let chain = match layouts.iter().map(|layout| layout.slab_bytes).max() {
+            Some(bytes) => Some(Chain { layouts, buffers: [buffer(bytes)?, buffer(bytes)?] }),
+            None => None,
         };
-        let (planes, bytes) = program.middle(plan.input.format, &layout);
+        let (planes, bytes) = program.middle(plan.input.format);
         let middle = if bytes > 0 { Some(Middle { planes, buffer: buffer(bytes)? }) } else { None };
         let crew = Crew::new(Arc::clone(&program), size)?;
         let pool = Pool::new(heap, layout.slab_bytes, Arc::clone(&options.budget));
@@ -192,8 +200,8 @@ impl Engine {
         let mut sources = Source::of_frame(&frame);
         for (index, step) in self.program.steps.iter().enumerate() {
             let targets = match &mut self.chain {
-                Some(chain) if index < last => Target::of_slab(chain.buffers[index % 2].bytes_mut(), chain.layout.planes(), sample),
-                _ => output,
+                Some(chain) if index < last => Target::of_slab(chain.buffers[index % 2].bytes_mut(), chain.layouts[index].planes(), sample),
+                Some(_) | None => output,
             };
             for (phase, tasks) in step.phases().enumerate() {
                 let order = Order { step: index, phase, sources, targets, middle };

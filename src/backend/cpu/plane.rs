@@ -143,6 +143,21 @@ impl Value for f32 {
     }
 }
 
+impl Value for u8 {
+    #[inline(always)]
+    fn from_code(code: u32) -> Self {
+        code as u8
+    }
+    #[inline(always)]
+    fn from_float(value: f32) -> Self {
+        value as u8
+    }
+    #[inline(always)]
+    fn centred(self, _: f32) -> Self {
+        self
+    }
+}
+
 impl Value for u16 {
     #[inline(always)]
     fn from_code(code: u32) -> Self {

@@ -236,6 +236,12 @@ pub(super) fn finish_floats(finish: &Finish, sums: &[f32], codec: Codec, out: &m
 /// As [`Finish::store`], for 16-bit sums that were moved by `start`.
 #[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
 pub(super) fn finish_words(finish: &Finish, sums: &[u16], start: i32, codec: Codec, out: &mut [u8]) {
+    finish_words_plain(finish, sums, start, codec, out);
+}
+
+/// As [`finish_words`], for the baseline.
+#[inline(always)]
+pub(super) fn finish_words_plain(finish: &Finish, sums: &[u16], start: i32, codec: Codec, out: &mut [u8]) {
     match codec.sample {
         Sample::U8 => {
             for (o, &s) in out.iter_mut().zip(sums) {

@@ -3,14 +3,20 @@
 use std::sync::Arc;
 
 use super::boxmean::BoxKernel;
+use super::boxsum::{ExactBox, Sums};
+use super::compass::CompassKernel;
 use super::crew::Work;
+use super::extremum::{ExtremumKernel, MorphologyKernel};
 use super::linear::{DirectKernel, GradientKernel, Level, Memory, Need, SeparableKernel};
+use super::median::{Extent, FAN, MedianKernel, Node, Workspace};
+use super::order::Kind;
 use super::plane::{Codec, Source, Span, Target};
+use super::pool::{PixelateKernel, PoolKernel};
 use super::unsharp::{UnsharpKernel, Width};
 use super::variant::Variant;
 use crate::error::{Error, Result};
-use crate::filter::plan::{Plan, PlaneOp, Step};
-use crate::frame::{FrameLayout, MAX_PLANES, PixelFormat, PlaneLayout};
+use crate::filter::plan::{Extreme, Plan, PlaneOp, PoolKind, Step};
+use crate::frame::{MAX_PLANES, PixelFormat, PlaneLayout, Sample, Shape};
 
 /// Rows of a task at least: shorter bands would compute too many halo rows twice.
 const BAND_ROWS: usize = 32;
@@ -29,12 +35,15 @@ struct Demand {
     /// 32-bit integers.
     words: usize,
     longs: usize,
+    bytes: usize,
+    nodes: usize,
 }
 
 /// One step.
 pub(super) struct Prepared {
     pub variant: Variant,
     pub label: String,
+    input: Shape,
     planes: Vec<Kernel>,
     /// Tasks of each phase; a phase starts when the one before has finished.
     phases: Vec<Vec<Task>>,
@@ -52,8 +61,15 @@ enum Kernel {
     Separable(SeparableKernel),
     Direct(DirectKernel),
     Box(BoxKernel),
+    ExactBox(ExactBox),
     Unsharp(UnsharpKernel),
     Gradient(GradientKernel),
+    Compass(CompassKernel),
+    Extremum(ExtremumKernel),
+    Morphology(MorphologyKernel),
+    Median(MedianKernel),
+    Pool(PoolKernel),
+    Pixelate(PixelateKernel),
 }
 
 #[derive(Clone, Copy)]
@@ -80,6 +96,8 @@ pub(super) struct Scratch {
     linear: Memory,
     codes: Vec<u32>,
     longs: Vec<u64>,
+    bytes: Vec<u8>,
+    nodes: Vec<Node>,
 }
 
 impl Demand {
@@ -89,7 +107,22 @@ impl Demand {
             words: self.linear.words.max(other.linear.words),
             offsets: self.linear.offsets.max(other.linear.offsets),
         };
-        Self { linear, words: self.words.max(other.words), longs: self.longs.max(other.longs) }
+        Self {
+            linear,
+            words: self.words.max(other.words),
+            longs: self.longs.max(other.longs),
+            bytes: self.bytes.max(other.bytes),
+            nodes: self.nodes.max(other.nodes),
+        }
+    }
+
+    /// `count` values of the type that samples are compared in.
+    fn ordered(kind: Kind, count: usize) -> Self {
+        match kind {
+            Kind::Bytes => Self { bytes: count, ..Self::default() },
+            Kind::Words => Self { linear: Need { words: count, ..Need::default() }, ..Self::default() },
+            Kind::Floats => Self { linear: Need { floats: count, ..Need::default() }, ..Self::default() },
+        }
     }
 }
 
@@ -102,7 +135,8 @@ impl Program {
         let mut program = Self { steps: Vec::new(), need: Demand::default() };
         let mut shape = plan.input;
         for (step, &variant) in plan.steps.iter().zip(variants) {
-            if step.input != shape || step.output != step.input {
+            let pools = step.planes.iter().any(|op| matches!(op, PlaneOp::Pool(_)));
+            if step.input != shape || (step.output != step.input && !pools) || step.output.format != step.input.format {
                 return Err(Error::failed(
                     format!("cannot run '{}' on the CPU", step.label),
                     format!("it turns {} into {} after a step that gives {shape}", step.input, step.output),
@@ -130,10 +164,16 @@ impl Program {
         for (plane, op) in step.planes.iter().enumerate().take(format.plane_count()) {
             check(op).map_err(|cause| Error::failed(format!("cannot run '{}' on the CPU", step.label), cause))?;
             let (width, height) = step.input.plane_size(plane);
+            let out = step.output.plane_size(plane);
+            if out != (width, height) && !matches!(op, PlaneOp::Pool(_)) {
+                let cause = format!("plane {plane} keeps its size of {width}x{height}, but {}x{} is wanted", out.0, out.1);
+                return Err(Error::failed(format!("cannot run '{}' on the CPU", step.label), cause));
+            }
             let span = Span { width, height, components: format.components(plane), left: 0, right: 0, border: step.border };
-            let kernel = Kernel::new(op, span, codec, level);
+            let kernel = Kernel::new(op, span, codec, level, out.0);
+            let height = out.1;
             // Twice as many bands as workers, so that a worker that starts late finds less to do.
-            let bands = if workers == 1 { 1 } else { (2 * workers).min(height / BAND_ROWS).max(1) };
+            let bands = if workers == 1 { 1 } else { (2 * workers).min(height / BAND_ROWS.max(kernel.halo())).max(1) };
             let rows = (0..bands).map(|b| Task::Rows { plane, from: height * b / bands, to: height * (b + 1) / bands });
             phases[0].extend(rows);
             if let Kernel::Box(kernel) = &kernel {
@@ -144,19 +184,22 @@ impl Program {
         if !strips.is_empty() {
             phases.push(strips);
         }
-        Ok(Prepared { variant, label: step.label.clone(), planes, phases })
+        Ok(Prepared { variant, label: step.label.clone(), input: step.input, planes, phases })
     }
 
     /// Layout of the intermediate planes, the largest of all steps, and the bytes that they take together.
-    pub fn middle(&self, format: PixelFormat, layout: &FrameLayout) -> ([PlaneLayout; MAX_PLANES], usize) {
-        let mut planes = layout.planes;
+    pub fn middle(&self, format: PixelFormat) -> ([PlaneLayout; MAX_PLANES], usize) {
+        let mut planes = [PlaneLayout::default(); MAX_PLANES];
         let mut offset = 0;
-        let boxes = self.steps.iter().any(|s| s.phases.len() > 1);
-        for plane in planes.iter_mut().take(format.plane_count()) {
-            *plane = PlaneLayout { offset, pitch: plane.width * plane.components * 4, ..*plane };
+        for (index, plane) in planes.iter_mut().enumerate().take(format.plane_count()) {
+            let size = |step: &Prepared| step.input.plane_size(index);
+            let boxes = || self.steps.iter().filter(|s| s.phases.len() > 1).map(size);
+            let (Some(width), Some(height)) = (boxes().map(|s| s.0).max(), boxes().map(|s| s.1).max()) else { continue };
+            let components = format.components(index);
+            *plane = PlaneLayout { offset, pitch: width * components * 4, width, height, components };
             offset += plane.pitch * plane.height;
         }
-        (planes, if boxes { offset } else { 0 })
+        (planes, offset)
     }
 }
 
@@ -165,9 +208,9 @@ impl Work for Program {
     type Scratch = Scratch;
 
     fn scratch(&self) -> Scratch {
-        let Demand { linear, words, longs } = self.need;
+        let Demand { linear, words, longs, bytes, nodes } = self.need;
         let linear = Memory { floats: vec![0.0; linear.floats], words: vec![0; linear.words], offsets: vec![0; linear.offsets] };
-        Scratch { linear, codes: vec![0; words], longs: vec![0; longs] }
+        Scratch { linear, codes: vec![0; words], longs: vec![0; longs], bytes: vec![0; bytes], nodes: vec![[0; FAN]; nodes] }
     }
 
     fn run(&self, order: &Order, task: usize, scratch: &mut Scratch) {
@@ -188,11 +231,61 @@ impl Work for Program {
                     Kernel::Box(kernel) => {
                         kernel.run_rows(source, &order.middle[plane], rows, &mut scratch.codes, &mut scratch.linear.floats);
                     }
+                    Kernel::ExactBox(kernel) => {
+                        kernel.run(source, target, rows, Sums { words: &mut scratch.linear.words, codes: &mut scratch.codes });
+                    }
                     Kernel::Unsharp(kernel) => match kernel.width() {
                         Width::Words => kernel.run_codes(source, target, rows, &mut scratch.linear.words),
                         Width::Codes => kernel.run_codes(source, target, rows, &mut scratch.codes),
                         Width::Longs => kernel.run_codes(source, target, rows, &mut scratch.longs),
                         Width::Floats => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
+                    },
+                    Kernel::Compass(kernel) if kernel.narrow() => kernel.run_words(source, target, rows, &mut scratch.linear.words),
+                    Kernel::Compass(kernel) => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
+                    Kernel::Extremum(kernel) => match Kind::of(kernel.codec()) {
+                        Kind::Bytes => kernel.run(source, target, rows, &mut scratch.bytes),
+                        Kind::Words => kernel.run(source, target, rows, &mut scratch.linear.words),
+                        Kind::Floats => kernel.run(source, target, rows, &mut scratch.linear.floats),
+                    },
+                    Kernel::Morphology(kernel) => match Kind::of(kernel.codec()) {
+                        Kind::Bytes => kernel.run(source, target, rows, &mut scratch.bytes),
+                        Kind::Words => kernel.run(source, target, rows, &mut scratch.linear.words),
+                        Kind::Floats => kernel.run(source, target, rows, &mut scratch.linear.floats),
+                    },
+                    Kernel::Median(kernel) => {
+                        let (keys, sorted, nodes) = (&mut scratch.codes[..], &mut scratch.longs[..], &mut scratch.nodes[..]);
+                        match Kind::of(kernel.codec()) {
+                            Kind::Bytes => {
+                                let values = &mut scratch.bytes[..];
+                                kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes });
+                            }
+                            Kind::Words => {
+                                let values = &mut scratch.linear.words[..];
+                                kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes });
+                            }
+                            Kind::Floats => {
+                                let values = &mut scratch.linear.floats[..];
+                                kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes });
+                            }
+                        }
+                    }
+                    Kernel::Pool(kernel) => {
+                        let extreme = match kernel.kind() {
+                            PoolKind::Max => Some(Extreme::Max),
+                            PoolKind::Min => Some(Extreme::Min),
+                            PoolKind::Mean => None,
+                        };
+                        match (Kind::of(kernel.codec()), extreme) {
+                            (Kind::Bytes, Some(kind)) => kernel.run_extreme(kind, source, target, rows, &mut scratch.bytes),
+                            (Kind::Words, Some(kind)) => kernel.run_extreme(kind, source, target, rows, &mut scratch.linear.words),
+                            (Kind::Floats, Some(kind)) => kernel.run_extreme(kind, source, target, rows, &mut scratch.linear.floats),
+                            (Kind::Bytes | Kind::Words, None) => kernel.run_codes(source, target, rows, &mut scratch.codes),
+                            (Kind::Floats, None) => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
+                        }
+                    }
+                    Kernel::Pixelate(kernel) => match kernel.sample() {
+                        Sample::U8 | Sample::U16 => kernel.run_codes(source, target, rows, &mut scratch.codes),
+                        Sample::F32 => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
                     },
                 }
             }
@@ -207,22 +300,44 @@ impl Work for Program {
 }
 
 impl Kernel {
-    fn new(op: &PlaneOp, span: Span, codec: Codec, level: Level) -> Self {
+    /// `width` is the output plane's.
+    fn new(op: &PlaneOp, span: Span, codec: Codec, level: Level, width: usize) -> Self {
         match op {
             PlaneOp::Copy => Self::Copy,
             PlaneOp::Separable(op) => Self::Separable(SeparableKernel::new(op, span, codec, level)),
             PlaneOp::Direct(op) => Self::Direct(DirectKernel::new(op, span, codec, level)),
             PlaneOp::Box(op) if op.radius_x == 0 && op.radius_y == 0 => Self::Copy,
-            PlaneOp::Box(op) => Self::Box(BoxKernel::new(op, span, codec, level)),
+            PlaneOp::Box(op) => match ExactBox::new(op, span, codec, level) {
+                Some(kernel) => Self::ExactBox(kernel),
+                None => Self::Box(BoxKernel::new(op, span, codec, level)),
+            },
             PlaneOp::Unsharp(op) => Self::Unsharp(UnsharpKernel::new(op, span, codec, level)),
             PlaneOp::Gradient(op) => Self::Gradient(GradientKernel::new(op, span, codec, level)),
-            // `check` has refused these.
-            PlaneOp::Compass(_)
-            | PlaneOp::Extremum(_)
-            | PlaneOp::Morphology(_)
-            | PlaneOp::Median(_)
-            | PlaneOp::Pool(_)
-            | PlaneOp::Pixelate(_) => Self::Copy,
+            PlaneOp::Compass(op) => Self::Compass(CompassKernel::new(op, span, codec, level)),
+            PlaneOp::Extremum(op) => Self::Extremum(ExtremumKernel::new(op, span, codec, level)),
+            PlaneOp::Morphology(op) => Self::Morphology(MorphologyKernel::new(op, span, codec, level)),
+            PlaneOp::Median(op) => Self::Median(MedianKernel::new(op, span, codec, level)),
+            PlaneOp::Pool(op) => Self::Pool(PoolKernel::new(op, span, codec, level, width)),
+            PlaneOp::Pixelate(op) => Self::Pixelate(PixelateKernel::new(op, span, codec, level)),
+        }
+    }
+
+    /// Rows that a band computes beyond its own, where they are many.
+    fn halo(&self) -> usize {
+        match self {
+            Self::Extremum(kernel) => kernel.halo(),
+            Self::ExactBox(kernel) => kernel.halo(),
+            Self::Copy
+            | Self::Separable(_)
+            | Self::Direct(_)
+            | Self::Box(_)
+            | Self::Unsharp(_)
+            | Self::Gradient(_)
+            | Self::Compass(_)
+            | Self::Morphology(_)
+            | Self::Median(_)
+            | Self::Pool(_)
+            | Self::Pixelate(_) => 0,
         }
     }
 
@@ -230,13 +345,17 @@ impl Kernel {
     fn need(&self) -> Demand {
         let linear = |need| Demand { linear: need, ..Demand::default() };
         // Integer and float planes use the one or the other; both are small beside the frames.
-        let words = |count| Demand { words: count, linear: Need { floats: count, ..Need::default() }, longs: 0 };
+        let words = |count| Demand { words: count, linear: Need { floats: count, ..Need::default() }, ..Demand::default() };
         match self {
             Self::Copy => Demand::default(),
             Self::Separable(kernel) => linear(kernel.need()),
             Self::Direct(kernel) => linear(kernel.need()),
             Self::Gradient(kernel) => linear(kernel.need()),
             Self::Box(kernel) => words(kernel.scratch()),
+            Self::ExactBox(kernel) => {
+                let (small, large) = kernel.scratch();
+                Demand { words: large, ..Demand::ordered(Kind::Words, small) }
+            }
             Self::Unsharp(kernel) => {
                 let count = kernel.scratch();
                 match kernel.width() {
@@ -246,6 +365,15 @@ impl Kernel {
                     Width::Longs => Demand { longs: count, ..Demand::default() },
                 }
             }
+            Self::Compass(kernel) => Demand::ordered(if kernel.narrow() { Kind::Words } else { Kind::Floats }, kernel.scratch()),
+            Self::Extremum(kernel) => Demand::ordered(Kind::of(kernel.codec()), kernel.scratch()),
+            Self::Morphology(kernel) => Demand::ordered(Kind::of(kernel.codec()), kernel.scratch()),
+            Self::Median(kernel) => {
+                let Extent { values, keys, sorted, nodes } = kernel.extent();
+                Demand { words: keys, longs: sorted, nodes, ..Demand::ordered(Kind::of(kernel.codec()), values) }
+            }
+            Self::Pool(kernel) => Demand { words: kernel.scratch(), ..Demand::ordered(Kind::of(kernel.codec()), kernel.scratch()) },
+            Self::Pixelate(kernel) => words(kernel.scratch()),
         }
     }
 }
@@ -256,13 +384,32 @@ fn check(op: &PlaneOp) -> Result<(), String> {
         if (1..=1 << 16).contains(&size) { Ok(()) } else { Err(format!("{what} of {size} samples is outside 1 to 65536")) }
     };
     match op {
-        PlaneOp::Copy | PlaneOp::Gradient(_) => Ok(()),
-        PlaneOp::Compass(_)
-        | PlaneOp::Extremum(_)
-        | PlaneOp::Morphology(_)
-        | PlaneOp::Median(_)
-        | PlaneOp::Pool(_)
-        | PlaneOp::Pixelate(_) => Err("this filter is not built yet on the CPU".into()),
+        PlaneOp::Copy | PlaneOp::Gradient(_) | PlaneOp::Compass(_) | PlaneOp::Morphology(_) => Ok(()),
+        PlaneOp::Extremum(op) => fits("a window", 2 * op.radius_x + 1).and_then(|()| fits("a window", 2 * op.radius_y + 1)),
+        PlaneOp::Median(op) => {
+            let (width, height) = (2 * op.radius_x + 1, 2 * op.radius_y + 1);
+            if width.max(height) > 255 {
+                Err(format!("a window of {width}x{height} samples is larger than 255x255"))
+            } else if op.rank >= width * height {
+                Err(format!("rank {} is not below the {} samples of a window", op.rank, width * height))
+            } else {
+                Ok(())
+            }
+        }
+        PlaneOp::Pool(op) => {
+            if !(1..=127).contains(&op.kernel) {
+                Err(format!("a kernel of {} is outside 1 to 127", op.kernel))
+            } else if op.stride == 0 || op.dilation == 0 {
+                Err("the stride and the dilation must be at least 1".into())
+            } else if op.pad > op.kernel / 2 {
+                Err(format!("a pad of {} is more than half the kernel of {}", op.pad, op.kernel))
+            } else {
+                Ok(())
+            }
+        }
+        PlaneOp::Pixelate(op) => {
+            if op.block_x == 0 || op.block_y == 0 { Err("a block has no samples".into()) } else { Ok(()) }
+        }
         PlaneOp::Separable(op) => fits("a row kernel", op.row.len()).and_then(|()| fits("a column kernel", op.col.len())),
         PlaneOp::Direct(op) => {
             fits("a kernel row", op.width).and_then(|()| fits("a kernel column", op.height))?;
