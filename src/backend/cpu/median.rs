@@ -37,7 +37,9 @@ pub(super) struct MedianKernel {
 enum Method {
     Network(Network),
     /// A histogram with 4^-bits nodes: code values, or ranks within the tile.
-    Tiles { levels: u32 },
+    Tiles {
+        levels: u32,
+    },
 }
 
 /// A worker's memory for [`MedianKernel::run`].

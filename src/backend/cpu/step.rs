@@ -408,7 +408,11 @@ fn check(op: &PlaneOp) -> Result<(), String> {
             }
         }
         PlaneOp::Pixelate(op) => {
-            if op.block_x == 0 || op.block_y == 0 { Err("a block has no samples".into()) } else { Ok(()) }
+            if op.block_x == 0 || op.block_y == 0 {
+                Err("a block has no samples".into())
+            } else {
+                Ok(())
+            }
         }
         PlaneOp::Separable(op) => fits("a row kernel", op.row.len()).and_then(|()| fits("a column kernel", op.col.len())),
         PlaneOp::Direct(op) => {
