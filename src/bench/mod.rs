@@ -11,8 +11,11 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+mod cases;
 mod device;
+mod opencv;
 
+use cases::{Case, default_cases};
 use device::{KernelRow, LoopRow};
 
 use crate::cancel::Cancel;
@@ -21,31 +24,6 @@ use crate::error::{Error, Result};
 use crate::pipeline::{Item, Source};
 use crate::pool::{Budget, Heap};
 use crate::synth::{Synth, SynthSpec};
-
-/// A name for the table and the graph that both programs get.
-struct Case {
-    name: String,
-    graph: String,
-}
-
-fn default_cases() -> Vec<Case> {
-    let square = |n: usize| {
-        // Integer weights without structure: not separable, no plane left out.
-        let taps: Vec<String> = (0..n * n).map(|i| ((i * 7 + i / n * 3) % 5 + 1).to_string()).collect();
-        let taps = taps.join(" ");
-        format!("convolution='{taps}:{taps}:{taps}'")
-    };
-    let case = |name: &str, graph: String| Case { name: name.to_owned(), graph };
-    vec![
-        case("gblur sigma 2", "gblur=sigma=2".into()),
-        case("convolution 3x3", square(3)),
-        case("convolution 5x5", square(5)),
-        case("convolution 7x7", square(7)),
-        case("boxblur", "boxblur".into()),
-        case("unsharp", "unsharp".into()),
-        case("sobel", "sobel".into()),
-    ]
-}
 
 /// One line of the table.
 #[derive(Debug, Serialize)]
@@ -71,6 +49,8 @@ struct Table {
     kernels: Vec<KernelRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     loops: Vec<LoopRow>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    opencv: Vec<opencv::Row>,
 }
 
 /// Runs the benchmark and prints its table to stdout.
@@ -78,8 +58,7 @@ struct Table {
 /// # Errors
 /// A graph that does not parse, no room for the raw file, or a run that failed.
 pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
-    let cases =
-        if args.vf.is_empty() { default_cases() } else { args.vf.iter().map(|g| Case { name: g.clone(), graph: g.clone() }).collect() };
+    let cases = if args.vf.is_empty() { default_cases() } else { args.vf.iter().map(|g| Case::same(g, g.clone())).collect() };
     for case in &cases {
         crate::filter::parse(&case.graph)?;
     }
@@ -98,6 +77,7 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
         rows: Vec::new(),
         kernels: Vec::new(),
         loops: Vec::new(),
+        opencv: Vec::new(),
     };
     if !args.json {
         print_heading(&table);
@@ -116,11 +96,15 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
             Err(_) => eprintln!("convoy: no kernel times: CUDA is not available (see `convoy doctor`)"),
         }
     }
+    if args.vf.is_empty() && args.backend != crate::cli::Backend::Cuda {
+        table.opencv = opencv::rows(args.size, args.runs)?;
+    }
     if args.json {
         let text = serde_json::to_string_pretty(&table).map_err(|e| Error::failed("cannot write the table as JSON", e))?;
         println!("{text}");
     } else {
         device::print(&table.kernels, &table.loops);
+        opencv::print(&table.opencv);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -155,7 +139,7 @@ fn measure(args: &BenchArgs, raw: &Path, case: Case, with_ffmpeg: bool) -> Resul
     let theirs = || {
         let mut command = Command::new("ffmpeg");
         command.args(["-hide_banner", "-nostdin", "-v", "error", "-f", "rawvideo", "-s", &size, "-pix_fmt", "yuv420p", "-i"]).arg(raw);
-        command.args(["-vf", &case.graph, "-f", "null", "-"]);
+        command.args(["-vf", &case.peer, "-f", "null", "-"]);
         timed("ffmpeg", command, args.frames)
     };
     let (mut convoy, mut ffmpeg) = (Vec::new(), Vec::new());
