@@ -47,8 +47,11 @@ pub enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page (roff).
-    Man,
+    /// Print a manual page (roff): the program's, or one command's. View it with `convoy man run | man -l -`.
+    Man {
+        /// A command, e.g. run.
+        command: Option<String>,
+    },
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -250,19 +253,19 @@ pub fn completions(shell: clap_complete::Shell, out: &mut dyn std::io::Write) {
     clap_complete::generate(shell, &mut Cli::command(), "convoy", out);
 }
 
-/// Writes the manual page: the program's own, then one section per command.
+/// Writes the manual page of the program, or of one of its commands.
 ///
 /// # Errors
-/// The write failed.
-pub fn man(out: &mut dyn std::io::Write) -> Result<()> {
+/// There is no such command, or the write failed.
+pub fn man(name: Option<&str>, out: &mut dyn std::io::Write) -> Result<()> {
     let mut command = Cli::command();
     command.build();
-    let failed = |e| Error::failed("cannot write the manual page", e);
-    clap_mangen::Man::new(command.clone()).render(out).map_err(failed)?;
-    for sub in command.get_subcommands().filter(|s| s.get_name() != "help") {
-        clap_mangen::Man::new(sub.clone()).render(out).map_err(failed)?;
+    if let Some(name) = name {
+        let found = command.find_subcommand(name).cloned();
+        command =
+            found.ok_or_else(|| Error::usage(format!("there is no command '{name}'"), "").hint("`convoy --help` lists the commands"))?;
     }
-    Ok(())
+    clap_mangen::Man::new(command).render(out).map_err(|e| Error::failed("cannot write the manual page", e))
 }
 
 fn parse_pair(text: &str) -> Result<(String, String), String> {

@@ -13,6 +13,7 @@ use tempfile::TempPath;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+use crate::pattern::Pattern;
 
 /// What to do when the output exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +42,7 @@ enum Kind {
     /// A device, FIFO, URL, image sequence or playlist.
     InPlace,
     /// A file that is complete or absent.
-    Replace { temporary: TempPath, url: String, final_path: PathBuf, existed: bool },
+    Replace { temporary: TempPath, url: String, final_path: PathBuf, existed: bool, overwrite: Overwrite },
 }
 
 /// Where the bytes ended up.
@@ -63,6 +64,7 @@ impl Target {
     /// The output exists (and may not be replaced), is the input or a directory, or its folder cannot be written.
     pub fn prepare(text: &str, input: &str, overwrite: Overwrite, cancel: &Cancel) -> Result<Self> {
         let target = |kind| Ok(Self { text: text.to_owned(), kind, cancel: cancel.clone() });
+        let text = text.strip_prefix("file:").unwrap_or(text);
         match text {
             "" => return Err(Error::usage("no output", "the name is empty").hint("name a file with -o, or null: to discard the frames")),
             "null:" => return target(Kind::Null),
@@ -71,7 +73,17 @@ impl Target {
         }
         let path = Path::new(text);
         refuse_input(text, path, input)?;
-        if is_url(text) || is_pattern(text) || has_extension(path, &PLAYLISTS) {
+        if is_url(text) {
+            return target(Kind::InPlace);
+        }
+        if let Some(pattern) = Pattern::parse(path) {
+            refuse_collision(&pattern, text, input, overwrite)?;
+            return target(Kind::InPlace);
+        }
+        if has_extension(path, &PLAYLISTS) {
+            if path.exists() && overwrite == Overwrite::Refuse {
+                return Err(exists(text));
+            }
             return target(Kind::InPlace);
         }
         let resolved = resolve(path).map_err(|e| cannot_write(text, &e))?;
@@ -81,8 +93,7 @@ impl Target {
             }
             Ok(meta) if is_special(&meta.file_type()) => return target(Kind::InPlace),
             Ok(_) if overwrite == Overwrite::Refuse => {
-                return Err(Error::failed(format!("output '{text}' exists"), "it would be overwritten")
-                    .hint("pass -y to replace it, or choose another name"));
+                return Err(exists(text));
             }
             Ok(_) => true,
             Err(e) if e.kind() == io::ErrorKind::NotFound => false,
@@ -90,7 +101,7 @@ impl Target {
         };
         let (temporary, url) = temporary_beside(&resolved).map_err(|e| cannot_write(text, &e))?;
         cancel.set_temporary(Some(&temporary));
-        target(Kind::Replace { temporary, url, final_path: resolved, existed })
+        target(Kind::Replace { temporary, url, final_path: resolved, existed, overwrite })
     }
 
     /// Whether frames are discarded.
@@ -118,15 +129,24 @@ impl Target {
     /// # Errors
     /// The rename failed; the temporary file is removed.
     pub fn commit(mut self) -> Result<()> {
-        if let Kind::Replace { temporary, final_path, existed, .. } = std::mem::replace(&mut self.kind, Kind::Null) {
-            if existed && let Ok(old) = fs::metadata(&final_path) {
-                // Keep the mode of the file that is replaced; failing that, the new file's own mode will do.
-                let _ = fs::set_permissions(&temporary, fs::Permissions::from_mode(old.mode() & 0o7777));
-            }
-            self.cancel.set_temporary(None);
-            temporary.persist(&final_path).map_err(|e| cannot_write(&self.text, &e.error))?;
+        let Kind::Replace { temporary, final_path, existed, overwrite, .. } = std::mem::replace(&mut self.kind, Kind::Null) else {
+            return Ok(());
+        };
+        self.cancel.set_temporary(None);
+        if existed && let Ok(old) = fs::metadata(&final_path) {
+            // Keep the mode of the file that is replaced; failing that, the new file's own mode will do.
+            let _ = fs::set_permissions(&temporary, fs::Permissions::from_mode(old.mode() & 0o7777));
         }
-        Ok(())
+        match overwrite {
+            Overwrite::Replace => temporary.persist(&final_path).map_err(|e| cannot_write(&self.text, &e.error)),
+            Overwrite::Refuse => match self.persist_beside(temporary, &final_path)? {
+                Committed::Final => Ok(()),
+                Committed::Partial(path) => {
+                    let why = format!("somebody else made it meanwhile; the complete result is {}", path.display());
+                    Err(Error::failed(format!("output '{}' exists", self.text), why))
+                }
+            },
+        }
     }
 
     /// Gives a valid but partial file a name: the final one if nothing stands there, else `NAME.partial.EXT` beside it.
@@ -134,13 +154,18 @@ impl Target {
     /// # Errors
     /// The rename failed; the temporary file is removed.
     pub fn commit_partial(mut self) -> Result<Committed> {
-        let Kind::Replace { mut temporary, final_path, .. } = std::mem::replace(&mut self.kind, Kind::Null) else {
+        let Kind::Replace { temporary, final_path, .. } = std::mem::replace(&mut self.kind, Kind::Null) else {
             return Ok(Committed::Final);
         };
         self.cancel.set_temporary(None);
+        self.persist_beside(temporary, &final_path)
+    }
+
+    /// Renames without replacing anything: to `final_path`, else to the first free `NAME.partial.EXT`.
+    fn persist_beside(&self, mut temporary: TempPath, final_path: &Path) -> Result<Committed> {
         // No-clobber renames: a file that appeared meanwhile is somebody's.
         for attempt in 0..1000 {
-            let path = if attempt == 0 { final_path.clone() } else { partial_path(&final_path, attempt) };
+            let path = if attempt == 0 { final_path.to_path_buf() } else { partial_path(final_path, attempt) };
             match temporary.persist_noclobber(&path) {
                 Ok(()) if attempt == 0 => return Ok(Committed::Final),
                 Ok(()) => return Ok(Committed::Partial(path)),
@@ -159,6 +184,25 @@ impl Drop for Target {
             self.cancel.set_temporary(None);
         }
     }
+}
+
+fn exists(text: &str) -> Error {
+    Error::failed(format!("output '{text}' exists"), "it would be overwritten").hint("pass -y to replace it, or choose another name")
+}
+
+/// An image sequence is written in place: refused when it would replace its own input, or older files without leave.
+fn refuse_collision(pattern: &Pattern, text: &str, input: &str, overwrite: Overwrite) -> Result<()> {
+    if pattern.overlaps(Path::new(input.strip_prefix("file:").unwrap_or(input))) {
+        return Err(is_the_input(text));
+    }
+    match pattern.existing() {
+        Some(old) if overwrite == Overwrite::Refuse => Err(exists(&old.display().to_string())),
+        _ => Ok(()),
+    }
+}
+
+fn is_the_input(text: &str) -> Error {
+    Error::usage(format!("output '{text}' is the input"), "it would be destroyed while it is read").hint("choose another name")
 }
 
 fn cannot_write(text: &str, cause: &io::Error) -> Error {
@@ -184,11 +228,6 @@ fn describe(cause: &io::Error) -> String {
 fn is_url(text: &str) -> bool {
     let scheme_len = text.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.' | b',')).count();
     scheme_len >= 2 && text[scheme_len..].starts_with(':') && !Path::new(text).exists()
-}
-
-/// A printf pattern of an image sequence (`%d`, `%04d`).
-fn is_pattern(text: &str) -> bool {
-    text.split('%').skip(1).any(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with('d'))
 }
 
 fn has_extension(path: &Path, list: &[&str]) -> bool {
@@ -246,17 +285,14 @@ fn partial_path(path: &Path, attempt: u32) -> PathBuf {
     path.with_file_name(format!("{stem}.partial{number}{extension}"))
 }
 
-/// Refuses an output that is the input: same path, link, hard link or another spelling.
+/// Refuses an output that is the input: same path, link, hard link, another spelling, or standard input from that file.
 fn refuse_input(text: &str, output: &Path, input: &str) -> Result<()> {
-    let input = input.strip_prefix("file:").unwrap_or(input);
-    let output = Path::new(text.strip_prefix("file:").unwrap_or(output.to_str().unwrap_or(text)));
+    let input = if input == "-" { "/dev/stdin" } else { input.strip_prefix("file:").unwrap_or(input) };
     if let (Ok(a), Ok(b)) = (fs::metadata(input), fs::metadata(output))
         && (a.dev(), a.ino()) == (b.dev(), b.ino())
         && !is_special(&a.file_type())
     {
-        return Err(
-            Error::usage(format!("output '{text}' is the input"), "it would be destroyed while it is read").hint("choose another name")
-        );
+        return Err(is_the_input(text));
     }
     Ok(())
 }
@@ -332,6 +368,37 @@ mod tests {
         target.commit().unwrap();
         assert_eq!(fs::read_to_string(at("new.mkv")).unwrap(), "n");
         assert!(fs::symlink_metadata(at("dangling.mkv")).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_file_that_appears_meanwhile_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("o.mkv");
+        let target = prepare(&path, Overwrite::Refuse).unwrap();
+        write(&target, "ours");
+        fs::write(&path, "theirs").unwrap();
+        let error = target.commit().unwrap_err().to_string();
+        assert!(error.contains("o.partial.mkv"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "theirs");
+        assert_eq!(fs::read_to_string(dir.path().join("o.partial.mkv")).unwrap(), "ours");
+    }
+
+    #[test]
+    fn sequences_and_playlists_do_not_replace_without_leave() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |n: &str| dir.path().join(n).to_str().unwrap().to_owned();
+        let prepare = |output: &str, input: &str, o| Target::prepare(&at(output), &at(input), o, &Cancel::new());
+        prepare("f_%04d.png", "in.mp4", Overwrite::Refuse).unwrap();
+        for name in ["f_0003.png", "x.m3u8"] {
+            fs::write(at(name), "x").unwrap();
+        }
+        assert!(prepare("f_%04d.png", "in.mp4", Overwrite::Refuse).unwrap_err().to_string().contains("f_0003.png' exists"));
+        prepare("f_%04d.png", "in.mp4", Overwrite::Replace).unwrap();
+        for input in ["f_%04d.png", "f_0003.png"] {
+            assert!(prepare("f_%04d.png", input, Overwrite::Replace).unwrap_err().to_string().contains("is the input"));
+        }
+        assert!(prepare("x.m3u8", "in.mp4", Overwrite::Refuse).is_err());
+        prepare("x.m3u8", "in.mp4", Overwrite::Replace).unwrap();
     }
 
     #[test]

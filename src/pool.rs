@@ -77,14 +77,14 @@ impl Budget {
         let taken =
             self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| used.checked_add(bytes).filter(|&sum| sum <= self.limit));
         taken.map(|_| ()).map_err(|used| {
-            let mib = |b: usize| b.div_ceil(1 << 20);
+            let size = |b: usize| if b < 1 << 20 { format!("{} KiB", b.div_ceil(1 << 10)) } else { format!("{} MiB", b.div_ceil(1 << 20)) };
             Error::failed(
                 "cannot allocate another frame",
                 format!(
-                    "{} MiB are in use and one more frame of {} MiB exceeds the memory budget of {} MiB",
-                    mib(used),
-                    mib(bytes),
-                    mib(self.limit)
+                    "{} are in use and one more frame of {} exceeds the memory budget of {}",
+                    size(used),
+                    size(bytes),
+                    size(self.limit)
                 ),
             )
             .hint("raise it with --memory, or lower --lanes or --threads")
@@ -299,7 +299,7 @@ mod tests {
         let (pool, budget) = pool(2500);
         let held = (pool.lease().unwrap(), pool.lease().unwrap());
         let error = pool.lease().unwrap_err().to_string();
-        assert!(error.contains("memory budget of 1 MiB"), "{error}");
+        assert!(error.contains("memory budget of 3 KiB"), "{error}");
         drop(held);
         assert_eq!(budget.used(), 2000);
         drop(pool);

@@ -17,6 +17,7 @@ use crate::pipeline::{self, Discard, Encoder, Muxer, Source, Stages};
 use crate::pool::Budget;
 use crate::progress::{Display, Expected};
 use crate::stats::{PipelineStats, Report, Timing};
+use crate::status;
 use crate::synth::{Synth, SynthSpec};
 
 /// Prefix of the built-in source.
@@ -32,7 +33,7 @@ pub fn run(args: &RunArgs, cancel: &Cancel) -> Result<ExitCode> {
         Err(Ended::Error(error)) => match cancel.signal() {
             // Opening or draining was cut short by the signal: nothing of value was lost, and the code says why.
             Some(signal) => {
-                eprintln!("convoy: interrupted: {error}");
+                status::say(format_args!("interrupted: {error}"));
                 Ok(signal_code(signal))
             }
             None => Err(error),
@@ -60,11 +61,10 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     // What can be refused without touching a device or the network comes first.
     let filters = if args.vf.trim().is_empty() { Vec::new() } else { filter::parse(&args.vf)? };
     let encode = encode_spec(args);
-    let discards = args.output == "null:";
-    if !discards {
-        media::check_output(&args.output, &encode)?;
-    }
     let target = Target::prepare(&args.output, &args.input, args.overwrite(), cancel)?;
+    if !target.is_null() {
+        media::check_output(target.name(), &encode)?;
+    }
 
     let opened = Opened::open(args, cancel)?;
     let device = open_device(args, filters.is_empty())?;
@@ -75,19 +75,19 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     // Nothing to compute: the frames pass by, whatever device their memory belongs to.
     let built = if plan.steps.is_empty() { Cpu::new().build(&plan, &options)? } else { device.build(&plan, &options)? };
     if args.verbose {
-        eprintln!("convoy: input {} ({})", media::redact(&args.input), started.shape);
-        eprintln!("convoy: device {}", device.describe());
-        built.notes.iter().for_each(|note| eprintln!("convoy: {note}"));
+        status::say(format_args!("input {} ({})", media::redact(&args.input), started.shape));
+        status::say(format_args!("device {}", device.describe()));
+        built.notes.iter().for_each(status::say);
     }
 
     let mut counters: Vec<Arc<MediaCounters>> = started.counters.into_iter().collect();
     let (encoder, muxer): (Box<dyn Encoder>, Box<dyn Muxer>) = if target.is_null() {
         (Box::new(Discard), Box::new(Discard))
     } else {
-        let (encoder, muxer) = open_output(args, &target, &encode, &started.info, plan.output(), cancel)?;
+        let (encoder, muxer) = open_output(&target, &encode, &started.info, plan.output(), cancel)?;
         warn(muxer.warnings());
         if args.verbose {
-            eprintln!("convoy: encoder {} ({})", encoder.name(), encoder.pixel_format());
+            status::say(format_args!("encoder {} ({})", encoder.name(), encoder.pixel_format()));
         }
         counters.push(encoder.counters());
         (Box::new(encoder), Box::new(muxer))
@@ -120,7 +120,7 @@ fn finish(target: Target, timing: &Timing, cancel: &Cancel) -> Result<()> {
     let name = target.name().to_owned();
     match (cancel.signal(), timing.frames) {
         (Some(_), 0) => {
-            eprintln!("convoy: interrupted before the first frame; nothing was written");
+            status::say("interrupted before the first frame; nothing was written");
             Ok(())
         }
         (Some(_), frames) => {
@@ -129,7 +129,7 @@ fn finish(target: Target, timing: &Timing, cancel: &Cancel) -> Result<()> {
                 Committed::Final if discards => String::new(),
                 Committed::Final => format!("; {name} is valid but partial"),
             };
-            eprintln!("convoy: interrupted after {frames} frames{place}");
+            status::say(format_args!("interrupted after {frames} frames{place}"));
             Ok(())
         }
         (None, 0) => Err(Error::failed("nothing to write", "the input holds no decodable frame")),
@@ -143,15 +143,14 @@ fn print_stats(form: StatsForm, report: &Report, to_stderr: bool) -> Result<()> 
         StatsForm::Json => serde_json::to_string(report).map_err(|e| Error::failed("cannot write the statistics as JSON", e))?,
     };
     if to_stderr {
-        eprintln!("{text}");
-    } else {
-        println!("{text}");
+        text.lines().for_each(status::say);
+        return Ok(());
     }
-    Ok(())
+    status::print(&text)
 }
 
 fn warn(warnings: &[String]) {
-    warnings.iter().for_each(|w| eprintln!("convoy: warning: {w}"));
+    warnings.iter().for_each(|w| status::warn(w));
 }
 
 fn encode_spec(args: &RunArgs) -> EncodeSpec {
@@ -173,20 +172,13 @@ fn open_device(args: &RunArgs, idle: bool) -> Result<Box<dyn Device>> {
     let choice = if idle && args.backend == Backend::Auto { Choice::Cpu } else { args.backend.into() };
     let (device, notice) = backend::open(choice, args.device)?;
     if let Some(notice) = notice {
-        eprintln!("convoy: {notice}");
+        status::say(notice);
     }
     Ok(device)
 }
 
-fn open_output(
-    args: &RunArgs,
-    target: &Target,
-    spec: &EncodeSpec,
-    info: &SourceInfo,
-    shape: Shape,
-    cancel: &Cancel,
-) -> Result<(VideoEncoder, FileMuxer)> {
-    media::open_output(&media::OutputTarget { url: target.url(), final_name: &args.output }, spec, info, shape, cancel)
+fn open_output(target: &Target, spec: &EncodeSpec, info: &SourceInfo, shape: Shape, cancel: &Cancel) -> Result<(VideoEncoder, FileMuxer)> {
+    media::open_output(&media::OutputTarget { url: target.url(), final_name: target.name() }, spec, info, shape, cancel)
 }
 
 /// An input whose streams are known and whose decoder is not open yet.

@@ -1,14 +1,17 @@
-//! SIGINT and SIGTERM: the first asks the run to drain, the second ends the process at once.
+//! SIGINT, SIGTERM and SIGHUP (a closed terminal): the first asks the run to drain, the second ends the process at once.
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use std::sync::Arc;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::exit;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::pipeline::spawn_helper;
+use crate::status;
 
-/// Installs both handlers for the life of the process.
+/// Installs the handlers for the life of the process.
 ///
 /// # Errors
 /// The system refused a handler or its thread.
@@ -16,7 +19,10 @@ pub fn install(cancel: &Cancel) -> Result<()> {
     let failed = |e: &dyn std::fmt::Display| Error::failed("cannot install the signal handlers", e);
     let on_interrupt = cancel.clone();
     ctrlc::set_handler(move || arrived(&on_interrupt, SIGINT)).map_err(|e| failed(&e))?;
-    let mut signals = Signals::new([SIGTERM]).map_err(|e| failed(&e))?;
+    // Past a file size limit the write then fails with an error that is reported, instead of the process dying.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(|e| failed(&e))?;
+    let caught: &[i32] = if hang_up_is_ignored() { &[SIGTERM] } else { &[SIGTERM, SIGHUP] };
+    let mut signals = Signals::new(caught).map_err(|e| failed(&e))?;
     let on_terminate = cancel.clone();
     spawn_helper("signals", move || {
         for signal in signals.forever() {
@@ -26,9 +32,16 @@ pub fn install(cancel: &Cancel) -> Result<()> {
     Ok(())
 }
 
+/// Whether the process was started under `nohup`: then a closed terminal must not end the run.
+fn hang_up_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:")).and_then(|m| u64::from_str_radix(m.trim(), 16).ok());
+    mask.is_some_and(|m| m >> (SIGHUP - 1) & 1 == 1)
+}
+
 fn arrived(cancel: &Cancel, signal: i32) {
     if cancel.request(signal) {
-        eprintln!("convoy: stopping; finishing the file (again to stop at once)");
+        status::say("stopping; finishing the file (again to stop at once)");
     } else {
         cancel.remove_temporary();
         // Without exit handlers: other threads are still inside FFmpeg or the driver.

@@ -321,3 +321,40 @@ fn listings_help_and_completions_print_to_stdout() {
         }
     }
 }
+
+#[test]
+fn a_broken_stderr_or_stdout_costs_no_output() {
+    let b = Bench::new();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let out = b.folder.path().join("out.mkv");
+    let run = |stdout: Option<fs::File>, args: &[&str]| {
+        let _ = fs::remove_file(&out);
+        let mut command = convoy();
+        command.args(["run", &b.at("in.mp4"), "-o", path_str(&out), "--vf", "gblur", "-v", "--preset", "ultrafast"]).args(args);
+        command.stderr(full()).stdout(stdout.map_or(Stdio::null(), Stdio::from));
+        command.status().unwrap().code()
+    };
+    for progress in ["auto", "json"] {
+        assert_eq!(run(None, &["--progress", progress]), Some(0));
+        assert!(!ffprobe(&out, &["-show_entries", "stream=codec_type"]).is_empty());
+    }
+    // Statistics that cannot be written are a failure, but the video is complete.
+    assert_eq!(run(Some(full()), &["--stats=json"]), Some(1));
+    assert!(!ffprobe(&out, &["-show_entries", "stream=codec_type"]).is_empty());
+    let mut command = convoy();
+    command.args(["run", "/no/such/file", "-o", path_str(&out)]).stderr(full()).stdout(Stdio::null());
+    assert_eq!(command.status().unwrap().code(), Some(1));
+}
+
+#[test]
+fn image_sequences_replace_nothing_without_leave() {
+    let b = Bench::new();
+    let pattern = b.at("f_%04d.png");
+    convoy_run(&b.at("in.mp4"), Path::new(&pattern), &["--frames", "3"]);
+    let old = fs::read(b.at("f_0002.png")).unwrap();
+    refused(&b, &["run", &b.at("in.mp4"), "-o", &pattern, "--vf", "gblur=5"], &["exists", "-y"]);
+    refused(&b, &["run", &pattern, "-o", &pattern, "-y", "--vf", "gblur=5"], &["is the input"]);
+    assert_eq!(fs::read(b.at("f_0002.png")).unwrap(), old);
+    convoy_run(&b.at("in.mp4"), Path::new(&pattern), &["--frames", "3", "-y", "--vf", "gblur=5"]);
+    assert_ne!(fs::read(b.at("f_0002.png")).unwrap(), old);
+}

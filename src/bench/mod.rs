@@ -5,7 +5,7 @@
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -57,7 +57,7 @@ struct Table {
 ///
 /// # Errors
 /// A graph that does not parse, no room for the raw file, or a run that failed.
-pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
+pub fn bench(args: &BenchArgs) -> Result<()> {
     let cases = if args.vf.is_empty() { default_cases() } else { args.vf.iter().map(|g| Case::same(g, g.clone())).collect() };
     for case in &cases {
         crate::filter::parse(&case.graph)?;
@@ -65,7 +65,7 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
     let graphs: Vec<String> = cases.iter().map(|c| c.graph.clone()).collect();
     let ffmpeg = ffmpeg_version();
     if ffmpeg.is_none() {
-        eprintln!("convoy: ffmpeg is not installed: its column stays empty");
+        crate::status::say("ffmpeg is not installed: its column stays empty");
     }
     let raw = raw_file(args.size, args.frames)?;
     let mut table = Table {
@@ -93,7 +93,7 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
         match device::kernel_rows(args.size, &graphs).and_then(|kernels| Ok((kernels, device::loop_rows(args.size, "gblur=sigma=2")?))) {
             Ok((kernels, loops)) => (table.kernels, table.loops) = (kernels, loops),
             Err(error) if args.backend == crate::cli::Backend::Cuda => return Err(error),
-            Err(_) => eprintln!("convoy: no kernel times: CUDA is not available (see `convoy doctor`)"),
+            Err(_) => crate::status::say("no kernel times: CUDA is not available (see `convoy doctor`)"),
         }
     }
     if args.vf.is_empty() && args.backend != crate::cli::Backend::Cuda {
@@ -106,7 +106,7 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
         device::print(&table.kernels, &table.loops);
         opencv::print(&table.opencv);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn print_heading(table: &Table) {

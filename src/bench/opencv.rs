@@ -100,7 +100,7 @@ impl Drop for Server {
 /// Times every case; empty with a notice when OpenCV is not there.
 pub(super) fn rows(size: (usize, usize), runs: u64) -> Result<Vec<Row>> {
     let Some(mut server) = Server::start(size) else {
-        eprintln!("convoy: no comparison with OpenCV: Python with cv2 is not installed (CONVOY_PYTHON names another Python)");
+        crate::status::say("no comparison with OpenCV: Python with cv2 is not installed (CONVOY_PYTHON names another Python)");
         return Ok(Vec::new());
     };
     let mut rows = Vec::new();

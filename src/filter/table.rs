@@ -34,7 +34,7 @@ const DIRECTION: Param = ours("direction", Kind::Choice(&["both", "x", "y"]), "m
 /// Parameters that every filter takes.
 pub const COMMON: [Param; 2] = [
     ours("border", Kind::Choice(&["clamp", "zero", "reflect", "reflect101", "wrap"]), "what lies outside the plane"),
-    ours("variant", Kind::Name, "kernel variant to force (see `convoy variants`)"),
+    ours("variant", Kind::Name, "kernel variant to force; a wrong name lists those that exist"),
 ];
 
 const GRADIENT: &[Param] = &[PLANES, SCALE, DELTA, DIRECTION];

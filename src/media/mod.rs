@@ -206,12 +206,17 @@ fn prepare() {
 /// A URL without its credentials, for messages.
 pub fn redact(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(authority_end);
-    let host = authority.rsplit_once('@').map_or(authority.to_owned(), |(_, host)| format!("***@{host}"));
-    // Stream keys and tokens travel as query parameters.
-    let path = path.split_once('?').map_or(path.to_owned(), |(path, _)| format!("{path}?***"));
-    format!("{scheme}://{host}{path}")
+    let (address, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
+    // Up to the last @, since passwords hold unescaped @ and / more often than paths do.
+    let address = address.rsplit_once('@').map_or(address.to_owned(), |(_, host)| format!("***@{host}"));
+    // An RTMP path ends in the stream key.
+    let address = match address.rsplit_once('/') {
+        Some((app, key)) if scheme.starts_with("rtmp") && !key.is_empty() => format!("{app}/***"),
+        _ => address,
+    };
+    // Tokens travel as query parameters.
+    let query = if query.is_empty() { "" } else { "?***" };
+    format!("{scheme}://{address}{query}")
 }
 
 #[cfg(test)]
@@ -222,6 +227,8 @@ mod tests {
     fn credentials_never_show() {
         assert_eq!(redact("rtsp://user:p@ss@cam/live"), "rtsp://***@cam/live");
         assert_eq!(redact("http://host/a?token=abc"), "http://host/a?***");
+        assert_eq!(redact("rtsp://u:sec/ret@cam/live"), "rtsp://***@cam/live");
+        assert_eq!(redact("rtmp://host/app/key"), "rtmp://host/app/***");
         assert_eq!(redact("udp://239.0.0.1:1234"), "udp://239.0.0.1:1234");
         assert_eq!(redact("a@b.mp4"), "a@b.mp4");
     }

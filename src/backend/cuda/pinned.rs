@@ -52,7 +52,7 @@ impl HostMem for Pinned {
                 Ok(ptr) => return Ok(ptr),
                 Err(error) => {
                     if !self.fell_back.swap(true, Ordering::AcqRel) {
-                        eprintln!("warning: {error}; copies will be slower");
+                        crate::status::warn(format_args!("{error}; copies will be slower"));
                     }
                 }
             }
