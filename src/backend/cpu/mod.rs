@@ -6,6 +6,7 @@
 
 mod boxmean;
 mod boxsum;
+mod columns;
 mod compass;
 mod crew;
 mod extremum;
