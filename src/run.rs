@@ -9,7 +9,7 @@ use crate::backend::{self, BuildOptions, Choice, Device};
 use crate::cancel::Cancel;
 use crate::cli::{Backend, RunArgs, StatsForm};
 use crate::error::{Error, Result};
-use crate::filter;
+use crate::filter::{self, Filter};
 use crate::frame::{Frame, Shape};
 use crate::media::{
     self, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Packet, Rational, SourceInfo, SourceOptions, VideoEncoder,
@@ -71,13 +71,14 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     let opened = Opened::open(args, cancel)?;
     let device = open_device(args, filters.is_empty())?;
     let budget = Budget::new(args.memory.unwrap_or_else(default_budget));
-    let started = opened.start(args, device.as_ref(), &budget, cancel)?;
+    let started = opened.start(args, &filters, device.as_ref(), &budget, cancel)?;
     let plan = filter::plan(&filters, started.shape)?;
     let options = BuildOptions { lanes: args.lanes, threads: args.threads, variant: args.variant.clone(), budget };
     // Nothing to compute: the frames pass by, whatever device their memory belongs to.
     let built = if plan.steps.is_empty() { Cpu::new().build(&plan, &options)? } else { device.build(&plan, &options)? };
     if args.verbose {
         eprintln!("convoy: input {} ({})", media::redact(&args.input), started.shape);
+        started.counters.iter().for_each(|c| note(&c.notes()));
         eprintln!("convoy: device {}", device.describe());
         built.notes.iter().for_each(|note| eprintln!("convoy: {note}"));
     }
@@ -90,6 +91,7 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
         warn(muxer.warnings());
         if args.verbose {
             eprintln!("convoy: encoder {} ({})", encoder.name(), encoder.pixel_format());
+            note(&encoder.counters().notes());
         }
         counters.push(encoder.counters());
         (Box::new(encoder), Box::new(muxer))
@@ -154,6 +156,10 @@ fn print_stats(form: StatsForm, report: &Report, to_stderr: bool) -> Result<()> 
 
 fn warn(warnings: &[String]) {
     warnings.iter().for_each(|w| eprintln!("convoy: warning: {w}"));
+}
+
+fn note(notes: &[String]) {
+    notes.iter().for_each(|text| eprintln!("convoy: {text}"));
 }
 
 fn encode_spec(args: &RunArgs) -> EncodeSpec {
@@ -221,11 +227,14 @@ impl Opened {
     }
 
     /// Opens the decoder with the device's host memory; its first frame tells the true shape.
-    fn start(self, args: &RunArgs, device: &dyn Device, budget: &Arc<Budget>, cancel: &Cancel) -> Result<Started> {
+    fn start(self, args: &RunArgs, filters: &[Filter], device: &dyn Device, budget: &Arc<Budget>, cancel: &Cancel) -> Result<Started> {
         let mem = device.host_memory();
         match self {
             Self::Media(input) => {
-                let source = input.into_source(SourceOptions { mem, budget: Arc::clone(budget), threads: args.threads })?;
+                let mut source = input.into_source(SourceOptions { mem, budget: Arc::clone(budget), threads: args.threads })?;
+                if filter::separates_chroma(filters, source.shape()) {
+                    source.separate_chroma()?;
+                }
                 Ok(Started { info: source.info(), shape: source.shape(), counters: Some(source.counters()), source: Box::new(source) })
             }
             Self::Synth(spec) => {

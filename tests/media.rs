@@ -282,8 +282,8 @@ fn packed_formats_are_converted_on_entry_without_loss_and_counted() {
         ("rgb48le", "gbrp16le"),
         ("yuyv422", "yuv422p"),
         ("uyvy422", "yuv422p"),
-        ("nv12", "yuv420p"),
-        ("p010le", "yuv420p10le"),
+        ("nv21", "yuv420p"),
+        ("p010be", "yuv420p10le"),
         ("yuv422p10be", "yuv422p10le"),
     ] {
         let graph = format!("lavfi:testsrc=size=322x182:rate=25:duration=0.4,format={packed}");

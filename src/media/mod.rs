@@ -15,6 +15,7 @@ mod decode;
 mod doctor;
 mod encode;
 mod encoder_setup;
+mod exit;
 pub mod format;
 mod info;
 mod input;
@@ -25,6 +26,7 @@ mod mux;
 mod output;
 mod output_defaults;
 mod owned;
+mod repack;
 mod sequence;
 mod slab;
 
