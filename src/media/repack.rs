@@ -247,13 +247,15 @@ impl Repack {
             let (width, height) = self.to.size(index, size);
             let from = self.from.components[index];
             let (occupied, group) = self.to.occupied(to.plane);
-            // Padding (the X of RGBX) is written once, before the first component of its plane.
+            // What no sample covers (the X of RGBX, the second luma of YUYV's last pair at odd widths) is written once,
+            // before the first component of its plane.
             let first = self.to.components[..index].iter().flatten().all(|p| p.plane != to.plane);
-            let padded = first && occupied < group && to.step == group;
+            let groups = (width * to.step).div_ceil(group);
+            let uncovered = first && (occupied < group || groups * group > width * to.step);
             for y in 0..height {
-                if padded {
-                    // SAFETY: `width` whole groups of row `y`, by the caller's promise; no other reference to it lives.
-                    unsafe { row_mut(target, to.plane, y, width * group) }.fill(0xFF);
+                if uncovered {
+                    // SAFETY: whole groups of row `y`, by the caller's promise; no other reference to it lives.
+                    unsafe { row_mut(target, to.plane, y, groups * group) }.fill(0xFF);
                 }
                 // SAFETY: row `y` of the plane, whose last sample ends at `row_bytes`, by the caller's promise.
                 let out = unsafe { row_mut(target, to.plane, y, to.row_bytes(width)) };
