@@ -98,6 +98,11 @@ impl PixelFormat {
         Self { model: Model::Rgb, ..Self::gray(depth) }
     }
 
+    /// The same components, each in a plane of its own and in the low bits.
+    pub const fn planar(self) -> Self {
+        Self { packing: Packing::Planar, high_bits: false, ..self }
+    }
+
     /// Storage of one sample.
     pub const fn sample(self) -> Sample {
         match self.depth {
@@ -446,6 +451,10 @@ mod tests {
                 PixelFormat::yuv(10, 1, 0),
                 PixelFormat::yuv(12, 0, 0),
                 PixelFormat::gbr(16),
+                PixelFormat { alpha: true, ..PixelFormat::gbr(32) },
+                PixelFormat { alpha: true, ..PixelFormat::yuv(8, 1, 0) },
+                PixelFormat { packing: Packing::SemiPlanar, ..PixelFormat::yuv(8, 1, 1) },
+                PixelFormat { packing: Packing::SemiPlanar, high_bits: true, ..PixelFormat::yuv(10, 1, 1) },
             ] {
                 let layout = FrameLayout::packed(Shape { format, width: w, height: h }).unwrap();
                 let mut end = 0;
@@ -455,7 +464,7 @@ mod tests {
                     assert!(plane.pitch >= plane.row_bytes(format.sample()));
                     assert_eq!(plane.pitch % PITCH_ALIGN, 0);
                     if format.is_chroma(index) {
-                        assert_eq!(plane.pitch, layout.planes[0].pitch >> format.chroma_shift_x);
+                        assert_eq!(plane.pitch, (layout.planes[0].pitch >> format.chroma_shift_x) * format.components(index));
                     }
                     end = plane.end(format.sample());
                 }

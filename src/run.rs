@@ -71,7 +71,12 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     let opened = Opened::open(args, cancel)?;
     let device = open_device(args, filters.is_empty())?;
     let budget = Budget::new(args.memory.unwrap_or_else(default_budget));
-    let started = opened.start(args, &filters, device.as_ref(), &budget, cancel)?;
+    let started = opened.start(
+        args,
+        &filters,
+        SourceOptions { mem: device.host_memory(), budget: Arc::clone(&budget), threads: args.threads },
+        cancel,
+    )?;
     let plan = filter::plan(&filters, started.shape)?;
     let options = BuildOptions { lanes: args.lanes, threads: args.threads, variant: args.variant.clone(), budget };
     // Nothing to compute: the frames pass by, whatever device their memory belongs to.
@@ -227,11 +232,10 @@ impl Opened {
     }
 
     /// Opens the decoder with the device's host memory; its first frame tells the true shape.
-    fn start(self, args: &RunArgs, filters: &[Filter], device: &dyn Device, budget: &Arc<Budget>, cancel: &Cancel) -> Result<Started> {
-        let mem = device.host_memory();
+    fn start(self, args: &RunArgs, filters: &[Filter], options: SourceOptions, cancel: &Cancel) -> Result<Started> {
         match self {
             Self::Media(input) => {
-                let mut source = input.into_source(SourceOptions { mem, budget: Arc::clone(budget), threads: args.threads })?;
+                let mut source = input.into_source(options)?;
                 if filter::separates_chroma(filters, source.shape()) {
                     source.separate_chroma()?;
                 }
@@ -239,7 +243,7 @@ impl Opened {
             }
             Self::Synth(spec) => {
                 let info = Arc::new(SourceInfo::generated("synth", spec.shape, Rational { num: spec.rate.0, den: spec.rate.1 })?);
-                let source = Synth::new(spec, args.frames, mem, Arc::clone(budget), cancel.clone())?;
+                let source = Synth::new(spec, args.frames, options.mem, options.budget, cancel.clone())?;
                 Ok(Started { info, shape: spec.shape, counters: None, source: Box::new(source) })
             }
         }

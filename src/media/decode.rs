@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ffmpeg_next::ffi;
 
+use super::counters::MediaCounters;
 use super::format::Way;
 use super::info::{SourceInfo, StreamKind};
 use super::input::{Demuxer, InputSpec, is_interrupt, read_error};
@@ -34,48 +35,6 @@ pub struct SourceOptions {
     pub budget: Arc<Budget>,
     /// Decoder threads; None lets FFmpeg choose.
     pub threads: Option<usize>,
-}
-
-/// Counted while media flows; shared with whoever reports.
-#[derive(Debug, Default)]
-pub struct MediaCounters {
-    /// Bytes that the host copied to bring frames into shape; 0 for planar codecs.
-    pub host_copied_bytes: AtomicU64,
-    /// Packets or frames that were damaged and skipped.
-    pub corrupt_packets: AtomicU64,
-    warnings: Mutex<Vec<String>>,
-    notes: Mutex<Vec<String>>,
-}
-
-impl MediaCounters {
-    /// What the user should know, each once, in order.
-    pub fn warnings(&self) -> Vec<String> {
-        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Which conversions happen and why, for `-v`; complete once source and encoder are open.
-    pub fn notes(&self) -> Vec<String> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(super) fn warn(&self, text: String) {
-        add_once(&self.warnings, text);
-    }
-
-    pub(super) fn note(&self, text: String) {
-        add_once(&self.notes, text);
-    }
-
-    pub(super) fn copied(&self, bytes: usize) {
-        self.host_copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-}
-
-fn add_once(list: &Mutex<Vec<String>>, text: String) {
-    let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
-    if !list.contains(&text) {
-        list.push(text);
-    }
 }
 
 struct Decoder {
@@ -196,7 +155,7 @@ impl DecodeSource {
     /// # Errors
     /// When the size cannot be laid out, or items were taken already.
     pub fn separate_chroma(&mut self) -> Result<()> {
-        let planar = format::planar_twin(self.intake.shape.format);
+        let planar = self.intake.shape.format.planar();
         if planar == self.intake.shape.format {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ffmpeg_next::ffi;
 
 use super::convert::{Converter, Picture};
-use super::decode::MediaCounters;
+use super::counters::MediaCounters;
 use super::encoder_setup::{Context, EncoderRequest, check_options, check_size, open_context};
 use super::exit::{Way as ExitWay, pick_format};
 use super::info::Colour;

@@ -115,7 +115,7 @@ impl Choice<'_> {
         let encoder = &self.encoder;
         // JPEG only knows full range; by that name where the encoder has it.
         let jpeg = matches!(self.codec.id, ffi::AVCodecID::AV_CODEC_ID_MJPEG | ffi::AVCodecID::AV_CODEC_ID_LJPEG);
-        let yuvj = format::av_full_range(format::planar_twin(self.shape.format));
+        let yuvj = format::av_full_range(self.shape.format.planar());
         if let Some(yuvj) = yuvj.filter(|f| taken.contains(f) && (self.full_range || jpeg)) {
             let picked = self.picked(yuvj, true, "which takes planes only")?;
             let expanded = (!self.full_range).then(|| format!("{encoder} stores full-range samples only: the video range is expanded"));

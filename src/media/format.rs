@@ -180,11 +180,6 @@ fn scaled(from: ffi::AVPixelFormat) -> Option<PixelFormat> {
     nearest(from, candidates.into_iter().map(|(_, id)| id)).and_then(native)
 }
 
-/// The planar format with the same components: what frames become whose U and V must be treated apart.
-pub(super) fn planar_twin(format: PixelFormat) -> PixelFormat {
-    PixelFormat { packing: Packing::Planar, high_bits: false, ..format }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

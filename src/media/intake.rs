@@ -6,7 +6,8 @@ use std::sync::Arc;
 use ffmpeg_next::ffi;
 
 use super::convert::{Converter, Picture};
-use super::decode::{MediaCounters, SourceOptions};
+use super::counters::MediaCounters;
+use super::decode::SourceOptions;
 use super::format;
 use super::owned::AvFrame;
 use super::repack::{Memory, Repack};

@@ -11,6 +11,7 @@ use ffmpeg_next::ffi;
 use crate::error::{Error, Result};
 
 mod convert;
+mod counters;
 mod decode;
 mod doctor;
 mod encode;
@@ -30,7 +31,8 @@ mod repack;
 mod sequence;
 mod slab;
 
-pub use decode::{DecodeSource, MediaCounters, SourceOptions};
+pub use counters::MediaCounters;
+pub use decode::{DecodeSource, SourceOptions};
 pub use doctor::{Doctor, Part, doctor};
 pub use encode::VideoEncoder;
 pub use info::{Colour, SourceInfo, StreamInfo, StreamKind};
