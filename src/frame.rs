@@ -157,7 +157,7 @@ impl PixelFormat {
 impl fmt::Display for PixelFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.model {
-            Model::Gray => write!(f, "gray")?,
+            Model::Gray => write!(f, "gray{}", if self.alpha { " and alpha" } else { "" })?,
             Model::Rgb => write!(f, "gbr{}", if self.alpha { "a" } else { "" })?,
             Model::Yuv => {
                 let chroma = match (self.chroma_shift_x, self.chroma_shift_y) {
@@ -174,6 +174,10 @@ impl fmt::Display for PixelFormat {
         match self.sample() {
             Sample::F32 => write!(f, " float"),
             Sample::U8 | Sample::U16 => write!(f, " {}-bit", self.depth),
+        }?;
+        match self.packing {
+            Packing::Planar => Ok(()),
+            Packing::SemiPlanar => write!(f, " semi-planar"),
         }
     }
 }

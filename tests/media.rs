@@ -533,6 +533,10 @@ fn encoders_say_what_they_cannot_take() {
     let deep = dir.make("deep.mkv", &format!("{PICTURE} -pix_fmt yuv444p12le -c:v ffv1"));
     let error = open(&source(&deep, 1), &dir.path("o.mkv"), &codec("mjpeg")).err().unwrap().to_string();
     assert!(error.contains("it takes yuvj420p") && error.contains("--pix-fmt"), "{error}");
+    // Gray with alpha has no swscale format of its own: alpha is left out with a warning where the encoder has none.
+    let sink = transcode("lavfi:testsrc=size=64x48:duration=0.2,format=ya8", &dir.path("o.mp4"), &EncodeSpec::default());
+    let warnings = sink.encoder.counters().warnings();
+    assert!(warnings.iter().any(|w| w.contains("cannot take alpha: frames are converted to gray")), "{warnings:?}");
     let value = EncodeSpec { options: vec![("refs".into(), "many".into())], ..EncodeSpec::default() };
     let plain = dir.make("plain.mkv", &format!("{PICTURE} -pix_fmt yuv420p -c:v ffv1"));
     let error = open(&source(&plain, 1), &dir.path("o.mkv"), &value).err().unwrap().to_string();

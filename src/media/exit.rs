@@ -78,7 +78,7 @@ impl Choice<'_> {
 
     fn picked(&self, target: ffi::AVPixelFormat, target_full_range: bool, why: &str) -> Result<Picked> {
         let way = self.way(target, target_full_range)?;
-        let text = format!("frames are converted from {} to {} for {}, {why}", self.shape.format, format::name(target), self.encoder);
+        let text = format!("frames are converted from {} to {} for {}, {why}", self.frames(), format::name(target), self.encoder);
         let (warning, note) = match way {
             Way::AsIs => (None, None),
             Way::Repack(_) => (None, Some(format!("{text} (without loss)"))),
@@ -124,9 +124,16 @@ impl Choice<'_> {
         if let Some(source) = self.source.filter(|s| taken.contains(s)) {
             return self.picked(source, self.full_range, "");
         }
-        let why = format!("which does not take {}", self.shape.format);
+        let why = format!("which does not take {}", self.frames());
         if let Some(exact) = self.exact(taken) {
             return self.picked(exact, self.full_range, &why);
+        }
+        if self.source.is_none()
+            && let Some((target, repack)) = self.opaque(taken)
+        {
+            let warning = format!("{encoder} cannot take alpha: frames are converted to {} without it", format::name(target));
+            let way = Way::Repack(Box::new(repack));
+            return Ok(Picked { target, target_full_range: self.full_range, way, warning: Some(warning), note: None });
         }
         // SAFETY: pure queries of swscale's tables.
         let convertible = taken.iter().copied().filter(|&f| unsafe { ffi::sws_isSupportedOutput(f) } != 0);
@@ -146,6 +153,17 @@ impl Choice<'_> {
             return Err(refusal());
         }
         self.picked(target, self.full_range || format::implies_full_range(target), &why)
+    }
+
+    /// The frames' format, by FFmpeg's name if it has one.
+    fn frames(&self) -> String {
+        self.source.map_or_else(|| self.shape.format.to_string(), format::name)
+    }
+
+    /// A format that holds everything but alpha, for frames that swscale does not know.
+    fn opaque(&self, taken: &[ffi::AVPixelFormat]) -> Option<(ffi::AVPixelFormat, Repack)> {
+        let candidates = taken.iter().filter(|&&f| self.full_range || !format::implies_full_range(f));
+        candidates.filter_map(|&f| Some((f, format::repack_without_alpha(self.shape.format, f)?))).min_by_key(|(_, r)| r.depth())
     }
 
     /// The format that holds the frames exactly with the fewest bits; of equals the input's own, then the encoder's first.

@@ -94,6 +94,11 @@ pub(super) fn repack_to(from: PixelFormat, to: ffi::AVPixelFormat) -> Option<Rep
     Repack::between(Places::of_native(from), places(to)?)
 }
 
+/// As [`repack_to`], leaving alpha out.
+pub(super) fn repack_without_alpha(from: PixelFormat, to: ffi::AVPixelFormat) -> Option<Repack> {
+    Repack::without_alpha(Places::of_native(from), places(to)?)
+}
+
 /// The conversion of FFmpeg's `from` into native frames, if it loses nothing.
 pub(super) fn repack_from(from: ffi::AVPixelFormat, to: PixelFormat) -> Option<Repack> {
     Repack::between(places(from)?, Places::of_native(to))

@@ -224,6 +224,15 @@ impl Repack {
         let bytes_only = to.places().all(|p| (p.word, p.shift) == (Word::Byte, 0));
         (same && fits && to.writable() && (!from.palette || bytes_only)).then_some(Self { from, to })
     }
+    /// As [`Repack::between`], leaving alpha out.
+    pub(super) fn without_alpha(from: Places, to: Places) -> Option<Self> {
+        let mut from = from;
+        let colours = if from.model == Model::Gray { 1 } else { 3 };
+        from.components.iter_mut().skip(colours).for_each(|c| *c = None);
+        from.alpha = false;
+        Self::between(from, to)
+    }
+
     /// Whether an opaque alpha is added.
     pub(super) fn adds_alpha(&self) -> bool {
         self.to.alpha && !self.from.alpha
@@ -413,17 +422,31 @@ fn strided<const S: usize, const D: usize>(row: &[u8], out: &mut [u8], (from, to
     }
 }
 
-/// Steps become constants, which lets the compiler vectorise.
+/// [`strided`] with constant steps, in whole steps as far as they go, which the compiler turns into shuffles.
+#[inline(always)]
+fn stepped<const FROM: usize, const TO: usize, const S: usize, const D: usize>(row: &[u8], out: &mut [u8], f: impl Fn([u8; S]) -> [u8; D]) {
+    let whole = (row.len() / FROM).min(out.len() / TO);
+    let (steps, rest) = row.split_at(whole * FROM);
+    let (out_steps, out_rest) = out.split_at_mut(whole * TO);
+    for (s, d) in steps.as_chunks::<FROM>().0.iter().zip(out_steps.as_chunks_mut::<TO>().0) {
+        let mut sample = [0; S];
+        sample.copy_from_slice(&s[..S]);
+        d[..D].copy_from_slice(&f(sample));
+    }
+    // The last sample's step is cut off behind the sample.
+    strided(rest, out_rest, (FROM, TO), f);
+}
+
 #[inline(always)]
 fn words_strided(row: &[u8], out: &mut [u8], steps: (usize, usize), f: impl Fn([u8; 2]) -> [u8; 2]) {
     match steps {
-        (2, 2) => strided(row, out, (2, 2), f),
-        (4, 2) => strided(row, out, (4, 2), f),
-        (6, 2) => strided(row, out, (6, 2), f),
-        (8, 2) => strided(row, out, (8, 2), f),
-        (2, 4) => strided(row, out, (2, 4), f),
-        (2, 6) => strided(row, out, (2, 6), f),
-        (2, 8) => strided(row, out, (2, 8), f),
+        (2, 2) => stepped::<2, 2, 2, 2>(row, out, f),
+        (4, 2) => stepped::<4, 2, 2, 2>(row, out, f),
+        (6, 2) => stepped::<6, 2, 2, 2>(row, out, f),
+        (8, 2) => stepped::<8, 2, 2, 2>(row, out, f),
+        (2, 4) => stepped::<2, 4, 2, 2>(row, out, f),
+        (2, 6) => stepped::<2, 6, 2, 2>(row, out, f),
+        (2, 8) => stepped::<2, 8, 2, 2>(row, out, f),
         _ => strided(row, out, steps, f),
     }
 }
@@ -431,12 +454,12 @@ fn words_strided(row: &[u8], out: &mut [u8], steps: (usize, usize), f: impl Fn([
 fn bytes_strided(row: &[u8], out: &mut [u8], steps: (usize, usize)) {
     let f = |b: [u8; 1]| b;
     match steps {
-        (2, 1) => strided(row, out, (2, 1), f),
-        (3, 1) => strided(row, out, (3, 1), f),
-        (4, 1) => strided(row, out, (4, 1), f),
-        (1, 2) => strided(row, out, (1, 2), f),
-        (1, 3) => strided(row, out, (1, 3), f),
-        (1, 4) => strided(row, out, (1, 4), f),
+        (2, 1) => stepped::<2, 1, 1, 1>(row, out, f),
+        (3, 1) => stepped::<3, 1, 1, 1>(row, out, f),
+        (4, 1) => stepped::<4, 1, 1, 1>(row, out, f),
+        (1, 2) => stepped::<1, 2, 1, 1>(row, out, f),
+        (1, 3) => stepped::<1, 3, 1, 1>(row, out, f),
+        (1, 4) => stepped::<1, 4, 1, 1>(row, out, f),
         _ => strided(row, out, steps, f),
     }
 }
