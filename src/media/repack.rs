@@ -4,6 +4,7 @@
 //! exception is RGB of fewer bits, whose bits are repeated downwards (5 bits `abcde` become `abcdeabc`), which loses nothing.
 
 use ffmpeg_next::ffi;
+use multiversion::multiversion;
 
 use super::owned;
 use crate::frame::{Model, Packing, PixelFormat, Sample};
@@ -310,7 +311,8 @@ fn look_up(row: &[u8], palette: &[u8], from: &Place, out: &mut [u8], to: &Place)
     }
 }
 
-/// One component of a row.
+/// One component of a row. SSE2 alone has no byte shuffle, which strides need.
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
 fn copy(row: &[u8], from: &Place, out: &mut [u8], to: &Place, width: usize) {
     let (Some(row), Some(out)) = (row.get(from.offset..), out.get_mut(to.offset..)) else { return };
     let bytes = from.word.bytes();
@@ -325,25 +327,21 @@ fn copy(row: &[u8], from: &Place, out: &mut [u8], to: &Place, width: usize) {
     let steps = (from.step, to.step);
     let (down, up) = (from.shift, to.shift);
     let mask = if from.depth < 16 { (1u16 << from.depth) - 1 } else { u16::MAX };
+    // Both shifts are below 16; the wrapping forms leave out a check that would keep the loops from vectorising.
+    let code = |word: u16| (word.wrapping_shr(down) & mask).wrapping_shl(up);
     match (from.word, to.word) {
+        // Narrower samples may have bits of a neighbour in their word.
         (Word::Byte, Word::Byte) if alike && from.depth == 8 => bytes_strided(row, out, steps),
-        (Word::Byte, Word::Byte) => strided(row, out, steps, |[b]: [u8; 1]| [(((u16::from(b) >> down) & mask) << up) as u8]),
-        (Word::Byte, Word::Little16) => strided(row, out, steps, |[b]: [u8; 1]| (((u16::from(b) >> down) & mask) << up).to_le_bytes()),
-        (Word::Byte, Word::Big16) => strided(row, out, steps, |[b]: [u8; 1]| (((u16::from(b) >> down) & mask) << up).to_be_bytes()),
-        (Word::Little16, Word::Little16) => {
-            words_strided(row, out, steps, |b| (((u16::from_le_bytes(b) >> down) & mask) << up).to_le_bytes());
-        }
-        (Word::Little16, Word::Big16) => {
-            words_strided(row, out, steps, |b| (((u16::from_le_bytes(b) >> down) & mask) << up).to_be_bytes());
-        }
-        (Word::Big16, Word::Little16) => {
-            words_strided(row, out, steps, |b| (((u16::from_be_bytes(b) >> down) & mask) << up).to_le_bytes());
-        }
-        (Word::Big16, Word::Big16) => words_strided(row, out, steps, |b| (((u16::from_be_bytes(b) >> down) & mask) << up).to_be_bytes()),
-        (Word::Little16, Word::Byte) => {
-            strided(row, out, steps, |b: [u8; 2]| [(((u16::from_le_bytes(b) >> down) & mask) << up) as u8]);
-        }
-        (Word::Big16, Word::Byte) => strided(row, out, steps, |b: [u8; 2]| [(((u16::from_be_bytes(b) >> down) & mask) << up) as u8]),
+        (Word::Little16, Word::Little16) | (Word::Big16, Word::Big16) if alike && from.depth == 16 => words_strided(row, out, steps, |b| b),
+        (Word::Byte, Word::Byte) => strided(row, out, steps, |[b]: [u8; 1]| [code(b.into()) as u8]),
+        (Word::Byte, Word::Little16) => strided(row, out, steps, |[b]: [u8; 1]| code(b.into()).to_le_bytes()),
+        (Word::Byte, Word::Big16) => strided(row, out, steps, |[b]: [u8; 1]| code(b.into()).to_be_bytes()),
+        (Word::Little16, Word::Byte) => strided(row, out, steps, |b: [u8; 2]| [code(u16::from_le_bytes(b)) as u8]),
+        (Word::Big16, Word::Byte) => strided(row, out, steps, |b: [u8; 2]| [code(u16::from_be_bytes(b)) as u8]),
+        (Word::Little16, Word::Little16) => words_strided(row, out, steps, |b| code(u16::from_le_bytes(b)).to_le_bytes()),
+        (Word::Little16, Word::Big16) => words_strided(row, out, steps, |b| code(u16::from_le_bytes(b)).to_be_bytes()),
+        (Word::Big16, Word::Little16) => words_strided(row, out, steps, |b| code(u16::from_be_bytes(b)).to_le_bytes()),
+        (Word::Big16, Word::Big16) => words_strided(row, out, steps, |b| code(u16::from_be_bytes(b)).to_be_bytes()),
         // 32-bit words are floats, or 16 bits and fewer within a packed word.
         (from_word, to_word) => {
             let keep = if from.depth < 32 { (1u32 << from.depth) - 1 } else { u32::MAX };
@@ -429,9 +427,10 @@ fn stepped<const FROM: usize, const TO: usize, const S: usize, const D: usize>(r
     let (steps, rest) = row.split_at(whole * FROM);
     let (out_steps, out_rest) = out.split_at_mut(whole * TO);
     for (s, d) in steps.as_chunks::<FROM>().0.iter().zip(out_steps.as_chunks_mut::<TO>().0) {
-        let mut sample = [0; S];
-        sample.copy_from_slice(&s[..S]);
-        d[..D].copy_from_slice(&f(sample));
+        // Always Some; written so that nothing is checked or called per sample.
+        if let (Some(s), Some(d)) = (s.first_chunk::<S>(), d.first_chunk_mut::<D>()) {
+            *d = f(*s);
+        }
     }
     // The last sample's step is cut off behind the sample.
     strided(rest, out_rest, (FROM, TO), f);
@@ -451,6 +450,7 @@ fn words_strided(row: &[u8], out: &mut [u8], steps: (usize, usize), f: impl Fn([
     }
 }
 
+#[inline(always)]
 fn bytes_strided(row: &[u8], out: &mut [u8], steps: (usize, usize)) {
     let f = |b: [u8; 1]| b;
     match steps {
