@@ -209,6 +209,35 @@ fn p010_matches_the_reference() {
 }
 
 #[test]
+fn the_other_formats_match_the_reference() {
+    let semi = |format| PixelFormat { packing: convoy::frame::Packing::SemiPlanar, ..format };
+    let alpha = |format| PixelFormat { alpha: true, ..format };
+    let mut total = Tally::default();
+    for format in [
+        PixelFormat::gray(9),
+        PixelFormat::gray(14),
+        alpha(PixelFormat::gray(8)),
+        PixelFormat::yuv(12, 0, 0),
+        alpha(PixelFormat::yuv(10, 1, 1)),
+        PixelFormat::yuv(8, 2, 0),
+        semi(PixelFormat::yuv(8, 1, 1)),
+        semi(PixelFormat::yuv(8, 0, 0)),
+        semi(PixelFormat::yuv(16, 1, 1)),
+        PixelFormat::gbr(8),
+        alpha(PixelFormat::gbr(12)),
+        alpha(PixelFormat::gbr(32)),
+    ] {
+        for (turn, op) in operations().into_iter().enumerate() {
+            for (index, (width, height)) in [(1, 1), (9, 7), (123, 33)].into_iter().enumerate() {
+                let border = Border::ALL[(turn + index) % 5];
+                verify(Shape { format, width, height }, border, &op, &Content::ALL[..3], &mut total);
+            }
+        }
+    }
+    assert!(total.holds(), "{} of {} samples differ", total.unequal, total.samples);
+}
+
+#[test]
 fn full_hd_with_odd_sides_matches_the_reference() {
     let mut total = Tally::default();
     for op in [separable(gaussian(2.0, 6), gaussian(2.0, 6)), direct(5, 5, 3), boxed(5, 5, 1), unsharp(5, 5, 1.0), PlaneOp::Gradient(SOBEL)]

@@ -11,10 +11,12 @@ use ffmpeg_next::ffi;
 use crate::error::{Error, Result};
 
 mod convert;
+mod counters;
 mod decode;
 mod doctor;
 mod encode;
 mod encoder_setup;
+mod exit;
 pub mod format;
 mod info;
 mod input;
@@ -25,10 +27,12 @@ mod mux;
 mod output;
 mod output_defaults;
 mod owned;
+mod repack;
 mod sequence;
 mod slab;
 
-pub use decode::{DecodeSource, MediaCounters, SourceOptions};
+pub use counters::MediaCounters;
+pub use decode::{DecodeSource, SourceOptions};
 pub use doctor::{Doctor, Part, doctor};
 pub use encode::VideoEncoder;
 pub use info::{Colour, SourceInfo, StreamInfo, StreamKind};
