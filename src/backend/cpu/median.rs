@@ -38,9 +38,13 @@ pub(super) struct MedianKernel {
 enum Method {
     Network(Network),
     /// A histogram per column, two levels of `bins` bins: integer samples of 12 bits and fewer.
-    Columns { bins: usize },
+    Columns {
+        bins: usize,
+    },
     /// One histogram as a tree that branches by [`FAN`], of code values, or of ranks within the tile.
-    Tiles { levels: u32 },
+    Tiles {
+        levels: u32,
+    },
 }
 
 /// A worker's memory for [`MedianKernel::run`].
@@ -132,7 +136,11 @@ impl MedianKernel {
             }
             Method::Columns { bins } => {
                 let columns = self.stripe(*bins).min(self.span.width) + self.width - 1;
-                Extent { values: 2 * self.span.extended() + self.stripe(*bins), counts: columns * bins * (bins + 1) + 2 * self.stripe(*bins), ..Extent::default() }
+                Extent {
+                    values: 2 * self.span.extended() + self.stripe(*bins),
+                    counts: columns * bins * (bins + 1) + 2 * self.stripe(*bins),
+                    ..Extent::default()
+                }
             }
         }
     }
