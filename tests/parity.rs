@@ -249,6 +249,47 @@ fn full_hd_with_odd_sides_matches_the_reference() {
     assert!(total.holds());
 }
 
+/// Above σ 8 any method within one code value of the sum of all taps is allowed; ours is equal for all but a few samples.
+#[test]
+fn wide_gaussians_stay_within_a_code_value() {
+    let p010 = formats()[4];
+    let formats = [PixelFormat::gray(8), PixelFormat::gray(12), PixelFormat::gray(16), p010, PixelFormat::gray(32)];
+    for (turn, format) in formats.into_iter().enumerate() {
+        for (sigma, radius, other) in [(8.5, 3.4, 8.5), (10.0, 3.4, 13.0), (20.0, 3.4, 20.0), (33.0, 3.3, 33.0)] {
+            let spread = if format.max_value() > 300.0 { radius + 1.2 } else { radius };
+            let taps = |sigma: f64| gaussian(sigma, (sigma * spread).ceil() as i64);
+            for (index, (width, height)) in [(1, 1), (9, 7), (123, 33), (161, 120)].into_iter().enumerate() {
+                let border = Border::ALL[(turn + index) % 5];
+                let shape = Shape { format, width, height };
+                let plan = plan(shape, border, separable(taps(sigma), taps(other)));
+                for content in [Content::Random, Content::Extremes] {
+                    let picture = Picture::new(shape, content, 11);
+                    let want = expect(&plan, &picture);
+                    for variant in VARIANTS {
+                        let frame = &run(&Cpu, &plan, &options(Some(variant), Some(2)), std::slice::from_ref(&picture)).unwrap()[0];
+                        if let Err(e) = within(frame, &want, 0.6) {
+                            panic!("sigma {sigma} on {shape}, border {}, {content:?}, {variant}: {e}", border.name());
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Every sample within `codes` of the exact value, rounding aside, and so within one code value of the rounded one.
+fn within(frame: &convoy::frame::Frame, want: &Picture, codes: f64) -> Result<(), String> {
+    let format = want.shape.format;
+    let (slack, unit) = if format.max_value() > 1.0 { (0.5, 1.0) } else { (0.0, 1e-4) };
+    for (plane, (got, want)) in Picture::read(frame).planes.iter().zip(&want.planes).enumerate() {
+        let worst = got.iter().zip(want).map(|(g, w)| (g - w).abs()).fold(0.0, f64::max);
+        if got.len() != want.len() || worst > slack + codes * unit {
+            return Err(format!("plane {plane}: {worst} off"));
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn chains_round_between_filters() {
     for format in formats() {

@@ -16,6 +16,7 @@ mod network;
 mod order;
 mod plane;
 mod pool;
+mod pyramid;
 mod simd;
 mod step;
 mod unsharp;

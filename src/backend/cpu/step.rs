@@ -12,6 +12,7 @@ use super::median::{Extent, FAN, MedianKernel, Node, Workspace};
 use super::order::Kind;
 use super::plane::{Codec, Source, Span, Target};
 use super::pool::{PixelateKernel, PoolKernel};
+use super::pyramid::PyramidKernel;
 use super::unsharp::{UnsharpKernel, Width};
 use super::variant::Variant;
 use crate::error::{Error, Result};
@@ -60,6 +61,7 @@ impl Prepared {
 enum Kernel {
     Copy,
     Separable(SeparableKernel),
+    Pyramid(PyramidKernel),
     Direct(DirectKernel),
     Box(BoxKernel),
     ExactBox(ExactBox),
@@ -236,6 +238,7 @@ impl Work for Program {
                         }
                     }
                     Kernel::Separable(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
+                    Kernel::Pyramid(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
                     Kernel::Direct(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
                     Kernel::Gradient(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
                     Kernel::Box(kernel) => {
@@ -315,7 +318,10 @@ impl Kernel {
     fn new(op: &PlaneOp, span: Span, codec: Codec, level: Level, width: usize) -> Self {
         match op {
             PlaneOp::Copy => Self::Copy,
-            PlaneOp::Separable(op) => Self::Separable(SeparableKernel::new(op, span, codec, level)),
+            PlaneOp::Separable(op) => match PyramidKernel::new(op, span, codec, level) {
+                Some(kernel) => Self::Pyramid(kernel),
+                None => Self::Separable(SeparableKernel::new(op, span, codec, level)),
+            },
             PlaneOp::Direct(op) => Self::Direct(DirectKernel::new(op, span, codec, level)),
             PlaneOp::Box(op) if op.radius_x == 0 && op.radius_y == 0 => Self::Copy,
             PlaneOp::Box(op) => match ExactBox::new(op, span, codec, level) {
@@ -338,6 +344,7 @@ impl Kernel {
         match self {
             Self::Extremum(kernel) => kernel.halo(),
             Self::ExactBox(kernel) => kernel.halo(),
+            Self::Pyramid(kernel) => kernel.halo(),
             Self::Median(kernel) => kernel.halo(),
             Self::Copy
             | Self::Separable(_)
@@ -360,6 +367,7 @@ impl Kernel {
         match self {
             Self::Copy => Demand::default(),
             Self::Separable(kernel) => linear(kernel.need()),
+            Self::Pyramid(kernel) => linear(kernel.need()),
             Self::Direct(kernel) => linear(kernel.need()),
             Self::Gradient(kernel) => linear(kernel.need()),
             Self::Box(kernel) => words(kernel.scratch()),
