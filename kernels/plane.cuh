@@ -39,13 +39,15 @@ struct Plane {
     u8* dst;
     u32 src_pitch; // bytes
     u32 dst_pitch; // bytes
-    int width;     // pixels
-    int height;    // rows
+    int width;     // pixels of the plane that is written
+    int height;    // its rows
     u32 first_block;
     u32 blocks_x;
     u8* aux; // scratch of the kernels that say so, else null
     u32 aux_pitch;
     u32 blocks_magic; // 2^32 / blocks_x, rounded up, at most 2^32 - 1
+    int src_width;    // pixels of the plane that is read, where it has another size
+    int src_height;
 };
 
 // All planes of one launch: blocks [first_block, next plane's first_block) belong to a plane. Mirrors launch.rs::FrameArgs.
@@ -145,6 +147,20 @@ __device__ __forceinline__ float to_float(sample v) {
 // Integer value of a stored sample.
 #if SAMPLE != 32
 __device__ __forceinline__ u32 to_code(sample v) { return (u32)v >> SHIFT; }
+#endif
+
+// Samples as unsigned integers of the same order, without the bits below a sample (P010's), and back.
+#if SAMPLE == 32
+#define KEY_BITS 32
+__device__ __forceinline__ u32 key_of(sample v) {
+    const u32 bits = __float_as_uint(v);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ sample of_key(u32 key) { return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
+#else
+#define KEY_BITS (32 - __clz(MAX_VALUE))
+__device__ __forceinline__ u32 key_of(sample v) { return to_code(v); }
+__device__ __forceinline__ sample of_key(u32 key) { return (sample)(key << SHIFT); }
 #endif
 
 // The end of a step: floor(sum * scale + offset) + base, clamped. `offset` holds the rounding's 1/2, and `base` the integer

@@ -32,10 +32,12 @@ pub struct Buffers {
     output: DeviceBuffer,
     scratch: [Option<DeviceBuffer>; 2],
     sums: Option<DeviceBuffer>,
-    packed: Geometry,
+    /// What each step reads, in the project's packed layout.
+    packed: Vec<Geometry>,
     output_geometry: Geometry,
-    word: Geometry,
-    double: Geometry,
+    /// Scratch of each step.
+    word: Vec<Geometry>,
+    double: Vec<Geometry>,
     last_step: usize,
 }
 
@@ -45,11 +47,12 @@ impl Buffers {
     /// # Errors
     /// Out of device memory, or a frame that has no layout.
     pub fn new(context: &Arc<Context>, program: &Program, input_bytes: usize) -> Result<Self> {
-        let shape = program.plan.input;
         let layout = FrameLayout::packed(program.plan.output())?;
-        let packed = Geometry::packed(shape, Element::Sample);
+        let of_steps = |element| program.plan.steps.iter().map(|s| Geometry::packed(s.input, element)).collect::<Vec<_>>();
+        let largest = |geometries: &[Geometry]| geometries.iter().map(|g| g.bytes).max().unwrap_or(0);
+        let (packed, word, double) = (of_steps(Element::Sample), of_steps(Element::Word), of_steps(Element::Double));
+        let first = packed.first().map_or(0, |g| g.bytes);
         let output_geometry = Geometry::of_packed_layout(&layout);
-        let (word, double) = (Geometry::packed(shape, Element::Word), Geometry::packed(shape, Element::Double));
         let used = |buffer: Buffer| program.launches.iter().any(|(_, l)| l.from == buffer || l.to == buffer || l.aux == Some(buffer));
         // Cleared once, so that padding, which is downloaded with the rows, never shows what was in GPU memory before.
         let cleared = |bytes: usize| {
@@ -60,11 +63,11 @@ impl Buffers {
         let make = |buffer: Buffer, bytes: usize| used(buffer).then(|| cleared(bytes)).transpose();
         let last_step = program.plan.steps.len().saturating_sub(1);
         let buffers = Self {
-            input: cleared(input_bytes.max(packed.bytes))?,
-            between: (0..last_step.min(2)).map(|_| cleared(packed.bytes)).collect::<Result<_>>()?,
+            input: cleared(input_bytes.max(first))?,
+            between: (0..last_step.min(2)).map(|_| cleared(largest(packed.get(1..).unwrap_or_default()))).collect::<Result<_>>()?,
             output: cleared(output_geometry.bytes)?,
-            scratch: [make(Buffer::Scratch(0), word.bytes)?, make(Buffer::Scratch(1), word.bytes)?],
-            sums: make(Buffer::Sums, double.bytes)?,
+            scratch: [make(Buffer::Scratch(0), largest(&word))?, make(Buffer::Scratch(1), largest(&word))?],
+            sums: make(Buffer::Sums, largest(&double))?,
             packed,
             output_geometry,
             word,
@@ -79,9 +82,14 @@ impl Buffers {
         &self.input
     }
 
-    /// Bytes of the packed planes, without any tail.
+    /// How an input in the project's own layout lies.
+    pub fn input_geometry(&self) -> Geometry {
+        self.packed.first().copied().unwrap_or_default()
+    }
+
+    /// Bytes that input and output both have for planes, without any tail.
     pub fn plane_bytes(&self) -> usize {
-        self.packed.bytes - TAIL
+        self.input_geometry().bytes.min(self.output_geometry.bytes).saturating_sub(TAIL) / 512 * 512
     }
 
     /// The output buffer.
@@ -91,8 +99,11 @@ impl Buffers {
 
     fn place<'a>(&'a self, buffer: Buffer, step: usize, input: &'a Geometry) -> Result<Place<'a>> {
         let missing = || Error::failed("cannot run a kernel", "its scratch buffer was not made (a defect in the variants table)");
-        let between =
-            |index: usize| self.between.get(index % 2).map(|b| Place { base: b.ptr(), geometry: &self.packed }).ok_or_else(missing);
+        // What one step writes lies as the next one reads it.
+        let between = |index: usize| {
+            let (buffer, geometry) = (self.between.get(index % 2), self.packed.get(index + 1));
+            buffer.zip(geometry).map(|(b, geometry)| Place { base: b.ptr(), geometry }).ok_or_else(missing)
+        };
         match buffer {
             Buffer::Source if step == 0 => Ok(Place { base: self.input.ptr(), geometry: input }),
             Buffer::Source => between(step - 1),
@@ -100,9 +111,12 @@ impl Buffers {
             Buffer::Target => between(step),
             Buffer::Scratch(index) => {
                 let scratch = self.scratch.get(index).and_then(Option::as_ref).ok_or_else(missing)?;
-                Ok(Place { base: scratch.ptr(), geometry: &self.word })
+                Ok(Place { base: scratch.ptr(), geometry: self.word.get(step).ok_or_else(missing)? })
             }
-            Buffer::Sums => Ok(Place { base: self.sums.as_ref().ok_or_else(missing)?.ptr(), geometry: &self.double }),
+            Buffer::Sums => {
+                let base = self.sums.as_ref().ok_or_else(missing)?.ptr();
+                Ok(Place { base, geometry: self.double.get(step).ok_or_else(missing)? })
+            }
         }
     }
 
@@ -166,7 +180,7 @@ impl Drop for Lane {
 impl Lane {
     fn new(id: usize, context: &Arc<Context>, program: &Arc<Program>, input_bytes: usize) -> Result<Self> {
         let buffers = Buffers::new(context, program, input_bytes)?;
-        let geometry = buffers.packed;
+        let geometry = buffers.input_geometry();
         let mut args = Vec::with_capacity(program.launches.len());
         buffers.arguments(program, &geometry, &mut args)?;
         let event = || Event::new(context, Waiting::Spins);
@@ -190,7 +204,7 @@ impl Lane {
     fn submit(&mut self, frame: Frame, output: Lease, layout: &FrameLayout, stats: &DeviceStats) -> Result<()> {
         let contiguous = !matches!(frame.mem, FrameMem::Foreign { .. });
         let span = Geometry::of_span(&frame.layout).filter(|_| contiguous);
-        let geometry = span.unwrap_or(self.buffers.packed);
+        let geometry = span.unwrap_or(self.buffers.input_geometry());
         if geometry.bytes > self.buffers.input.bytes() {
             // A decoder pads more than was foreseen: once per stream. The lane is idle, so nothing reads the old buffer.
             self.buffers.input = DeviceBuffer::new(self.stream.context(), geometry.bytes)?;

@@ -6,11 +6,11 @@ use crate::filter::plan::{BoxMean, Direct, Gradient, PlaneOp, Separable, Unsharp
 use crate::frame::Sample;
 
 /// Warps of a block of the register-blocked kernels; WARPS in `kernels/`.
-const WARPS: usize = 4;
+pub(super) const WARPS: usize = 4;
 /// As [`WARPS`], for the fused separable kernels, whose warps share nothing.
 const FUSED_WARPS: usize = 2;
 /// Rows of samples that a warp makes; ROWS in `kernels/`. More share more work between rows, fewer hide latency better.
-const TILED_ROWS: usize = 4;
+pub(super) const TILED_ROWS: usize = 4;
 /// As [`TILED_ROWS`], for gradients.
 const GRADIENT_ROWS: usize = 4;
 
