@@ -1,4 +1,5 @@
-//! Lanes: one frame in flight each, with its own stream, device buffers, events and leases.
+//! Lanes: one frame in flight each, with its own stream for kernels, device buffers, events and leases; transfers of all lanes share one
+//! stream each way.
 //!
 //! `submit` only enqueues: one upload of the frame's span, the steps, one download into a leased slab. It waits for a free
 //! lane and for nothing else. `wait` waits for the lane's last event. Nothing is allocated, looked up or synchronised per
@@ -7,6 +8,7 @@
 //! reused.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -167,18 +169,35 @@ struct Lane {
     /// In flight: the input, kept until its upload has run, and the slab that the download writes.
     frame: Option<Frame>,
     output: Option<Lease>,
+    /// Kernels.
     stream: Stream,
+    transfers: Arc<Transfers>,
+    /// Whether `done` was recorded for the frame in flight.
+    sleeper: bool,
+}
+
+/// One stream for all uploads and one for all downloads, so that each copy engine finds its next copy in the queue that it already
+/// works on; lanes that brought their own made the engines change queues between any two copies.
+struct Transfers {
+    up: Stream,
+    down: Stream,
+    /// Whether the collector sleeps until frames are done. An interrupt per frame is only asked for then.
+    sleeps: AtomicBool,
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // The GPU may still read the frame or write the slab; an error here is the one that the lane already reported.
+        // The GPU may still read the frame or write the slab; an error here is the one that the lane already reported. In this order,
+        // since kernels wait for uploads and downloads for kernels.
+        let _ = self.transfers.up.synchronize();
         let _ = self.stream.synchronize();
+        let _ = self.transfers.down.synchronize();
     }
 }
 
 impl Lane {
-    fn new(id: usize, context: &Arc<Context>, program: &Arc<Program>, input_bytes: usize) -> Result<Self> {
+    fn new(id: usize, transfers: Arc<Transfers>, program: &Arc<Program>, input_bytes: usize) -> Result<Self> {
+        let context = transfers.up.context();
         let buffers = Buffers::new(context, program, input_bytes)?;
         let geometry = buffers.input_geometry();
         let mut args = Vec::with_capacity(program.launches.len());
@@ -197,6 +216,8 @@ impl Lane {
             frame: None,
             output: None,
             stream: Stream::new(context)?,
+            transfers: Arc::clone(&transfers),
+            sleeper: false,
         })
     }
 
@@ -217,16 +238,16 @@ impl Lane {
         // From here on the lane owns what the GPU touches.
         let frame = self.frame.insert(frame);
         let output = self.output.insert(output);
-        let stream = &self.stream;
+        let (stream, up, down) = (&self.stream, &self.transfers.up, &self.transfers.down);
         let [started, uploaded, filtered, downloaded] = &self.events;
 
-        started.record(stream)?;
+        started.record(up)?;
         if span.is_some() {
             let bytes = geometry.bytes - TAIL;
             let first = frame.plane_ptr(first_plane(&frame.layout));
             // SAFETY: the visible planes span `bytes` bytes of one slab, which the frame, kept by the lane, keeps alive and
             // unwritten; the buffer is at least `geometry.bytes` large.
-            unsafe { stream.upload(self.buffers.input.ptr(), first, bytes) }?;
+            unsafe { up.upload(self.buffers.input.ptr(), first, bytes) }?;
             DeviceStats::add(&stats.uploads, 1);
             DeviceStats::add(&stats.upload_bytes, bytes as u64);
         } else {
@@ -241,34 +262,36 @@ impl Lane {
                     rows: plane.height,
                 };
                 // SAFETY: whoever made the frame promised these rows; the frame is kept; the packed geometry has room.
-                unsafe { stream.upload_rows(copy) }?;
+                unsafe { up.upload_rows(copy) }?;
                 DeviceStats::add(&stats.uploads, 1);
                 DeviceStats::add(&stats.upload_bytes, (copy.row_bytes * copy.rows) as u64);
             }
         }
-        uploaded.record(stream)?;
+        uploaded.record(up)?;
+        stream.after(uploaded)?;
         // SAFETY: `args` was made from this lane's buffers; the stream is the lane's own, and the lane waits for it in drop.
         unsafe { enqueue(&self.program, &self.args, stream) }?;
         filtered.record(stream)?;
+        down.after(filtered)?;
         let (_, end) = layout.span();
         let bytes = end.min(output.len());
         // SAFETY: the lease is the lane's own until it is collected; the output buffer holds a whole packed slab.
-        unsafe { stream.download(output.as_ptr(), self.buffers.output.ptr(), bytes) }?;
-        downloaded.record(stream)?;
-        self.done.record(stream)?;
+        unsafe { down.download(output.as_ptr(), self.buffers.output.ptr(), bytes) }?;
+        downloaded.record(down)?;
+        self.sleeper = self.transfers.sleeps.load(Ordering::Relaxed);
+        if self.sleeper {
+            self.done.record(down)?;
+        }
         DeviceStats::add(&stats.downloads, 1);
         DeviceStats::add(&stats.download_bytes, bytes as u64);
         Ok(())
     }
 
     /// Waits for the frame. On error the lane must be dropped.
-    fn collect(&mut self, layout: FrameLayout, waiting: Waiting, stats: &DeviceStats) -> Result<Frame> {
+    fn collect(&mut self, layout: FrameLayout, stats: &DeviceStats) -> Result<Frame> {
         let [started, uploaded, filtered, downloaded] = &self.events;
         self.stream.context().bind()?;
-        match waiting {
-            Waiting::Spins => downloaded.wait()?,
-            Waiting::Sleeps => self.done.wait()?,
-        }
+        if self.sleeper { self.done.wait() } else { downloaded.wait() }?;
         DeviceStats::add(&stats.upload_ns, started.elapsed_ns(uploaded)?);
         DeviceStats::add(&stats.kernel_ns, uploaded.elapsed_ns(filtered)?);
         DeviceStats::add(&stats.download_ns, filtered.elapsed_ns(downloaded)?);
@@ -327,6 +350,7 @@ struct Collect {
     stats: Arc<DeviceStats>,
     /// Moving average of the time that a frame was waited for.
     usual_wait: Duration,
+    transfers: Arc<Transfers>,
 }
 
 impl Collector for Collect {
@@ -340,9 +364,9 @@ impl Collector for Collect {
             ));
         }
         let begin = Instant::now();
-        let waiting = if self.usual_wait < SPIN_BELOW { Waiting::Spins } else { Waiting::Sleeps };
-        let frame = lane.collect(self.layout, waiting, &self.stats)?;
+        let frame = lane.collect(self.layout, &self.stats)?;
         self.usual_wait = (7 * self.usual_wait + begin.elapsed()) / 8;
+        self.transfers.sleeps.store(self.usual_wait >= SPIN_BELOW, Ordering::Relaxed);
         // The submitter may be gone: the lane is dropped then.
         let _ = self.free.send(lane);
         Ok(frame)
@@ -367,13 +391,14 @@ pub fn build(context: &Arc<Context>, memory: Arc<dyn HostMem>, program: Program,
         .map_or(0, |padded| padded.slab_bytes + TAIL);
     let (free_in, free_out) = bounded(count);
     let (busy_in, busy_out) = bounded(count);
+    let transfers = Arc::new(Transfers { up: Stream::new(context)?, down: Stream::new(context)?, sleeps: AtomicBool::new(true) });
     for id in 0..count {
-        let lane = Lane::new(id, context, &program, room).map_err(|e| e.context(format!("lane {} of {count}", id + 1)))?;
+        let lane = Lane::new(id, Arc::clone(&transfers), &program, room).map_err(|e| e.context(format!("lane {} of {count}", id + 1)))?;
         free_in.send(Box::new(lane)).map_err(|_| Error::disconnected("filter"))?;
     }
     let stats = Arc::new(DeviceStats::default());
     let pool = Pool::new(memory, layout.slab_bytes, Arc::clone(&options.budget));
     let submitter = Submit { context: Arc::clone(context), free: free_out, busy: busy_in, pool, shape, layout, stats: Arc::clone(&stats) };
-    let collector = Collect { free: free_in, busy: busy_out, layout, stats: Arc::clone(&stats), usual_wait: Duration::from_millis(1) };
+    let collector = Collect { free: free_in, busy: busy_out, layout, stats: Arc::clone(&stats), usual_wait: Duration::from_millis(1), transfers };
     Ok(Built { submitter: Box::new(submitter), collector: Box::new(collector), stats, notes })
 }
