@@ -29,7 +29,7 @@ __device__ __forceinline__ float at_offset(const Plane& p, int x, int y, int dx,
     return row < 0 || column < 0 ? OUTSIDE : to_float(src_row(p, row)[column]);
 }
 
-__device__ __forceinline__ void put(const Plane& p, const Place& at, float sum, const Finish& f) { dst_row(p, at.y)[at.x] = (sample)finish(sum, f); }
+__device__ __forceinline__ void put(const Plane& p, const Place& at, wide sum, const Finish& f) { dst_row(p, at.y)[at.x] = (sample)finish(sum, f); }
 
 // Mirrors lower.rs: weights in device memory, row-major.
 struct Kernel2D {
@@ -43,10 +43,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) direct__naive(con
     const Place at = place(f);
     if (!at.inside) return;
     const Plane& p = f.plane[at.plane];
-    float sum = 0.f;
+    wide sum = 0;
     for (int j = 0; j < k.height; j++)
         for (int i = 0; i < k.width; i++)
-            sum = fmaf(__ldg(k.taps + j * k.width + i), at_offset(p, at.x, at.y, i - k.width / 2, j - k.height / 2), sum);
+            sum = fma((wide)__ldg(k.taps + j * k.width + i), (wide)at_offset(p, at.x, at.y, i - k.width / 2, j - k.height / 2), sum);
     put(p, at, sum, k.finish);
 }
 
@@ -56,12 +56,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) separable__naive(
     if (!at.inside) return;
     const Plane& p = f.plane[at.plane];
     const float* row = k.taps + k.height;
-    float sum = 0.f;
+    wide sum = 0;
     for (int j = 0; j < k.height; j++) {
-        float line = 0.f;
+        wide line = 0;
         for (int i = 0; i < k.width; i++)
-            line = fmaf(__ldg(row + i), at_offset(p, at.x, at.y, i - k.width / 2, j - k.height / 2), line);
-        sum = fmaf(__ldg(k.taps + j), line, sum);
+            line = fma((wide)__ldg(row + i), (wide)at_offset(p, at.x, at.y, i - k.width / 2, j - k.height / 2), line);
+        sum = fma((wide)__ldg(k.taps + j), line, sum);
     }
     put(p, at, sum, k.finish);
 }

@@ -187,6 +187,14 @@ __device__ __forceinline__ float scaled(float sum, const Finish& f) {
 #endif
 }
 
+// Weights and sums. Deep samples need more than the 24 bits of a float: rounding at 32768 is 1/512 of a code value, and a sum has dozens
+// of roundings.
+#if CENTRE != 0
+typedef double wide;
+#else
+typedef float wide;
+#endif
+
 #if SAMPLE == 32
 __device__ __forceinline__ float finish(float sum, const Finish& f) { return scaled(sum, f); }
 #else
@@ -199,6 +207,12 @@ __device__ __forceinline__ u32 finish(float sum, const Finish& f) {
     return (u32)min(max(__float2int_rd(v) + f.base, 0), (int)MAX_VALUE) << SHIFT;
 #endif
 }
+#if CENTRE != 0
+__device__ __forceinline__ u32 finish(double sum, const Finish& f) {
+    const int code = __double2int_rd(sum * (double)f.scale + (double)f.offset);
+    return (u32)min(max(min(max(code, -(1 << 24)), 1 << 24) + f.base, 0), (int)MAX_VALUE) << SHIFT;
+}
+#endif
 #endif
 
 // A word whose value as a float is 2^23 + code: subtracting 2^23 is exact and cheaper than a conversion instruction.
@@ -238,7 +252,8 @@ __device__ __forceinline__ raw4 pack4(u32 a, u32 b, u32 c, u32 d) { return make_
 __device__ __forceinline__ raw4 pack4(float a, float b, float c, float d) { return make_float4(a, b, c, d); }
 #endif
 
-__device__ __forceinline__ raw4 finish4(const float sums[4], const Finish& f) {
+template <class Sum>
+__device__ __forceinline__ raw4 finish4(const Sum sums[4], const Finish& f) {
 #if SAMPLE != 32 && CENTRE == 0 && BOUNDED
     // Adding 2^23 rounding down leaves the floor in the low bits: no conversion, no clamp.
     u32 code[4];

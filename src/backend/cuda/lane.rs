@@ -399,6 +399,7 @@ pub fn build(context: &Arc<Context>, memory: Arc<dyn HostMem>, program: Program,
     let stats = Arc::new(DeviceStats::default());
     let pool = Pool::new(memory, layout.slab_bytes, Arc::clone(&options.budget));
     let submitter = Submit { context: Arc::clone(context), free: free_out, busy: busy_in, pool, shape, layout, stats: Arc::clone(&stats) };
-    let collector = Collect { free: free_in, busy: busy_out, layout, stats: Arc::clone(&stats), usual_wait: Duration::from_millis(1), transfers };
+    let collector =
+        Collect { free: free_in, busy: busy_out, layout, stats: Arc::clone(&stats), usual_wait: Duration::from_millis(1), transfers };
     Ok(Built { submitter: Box::new(submitter), collector: Box::new(collector), stats, notes })
 }
