@@ -21,7 +21,7 @@
 
 // Mirrors the bytes that lower.rs builds; sizes are odd, an even kernel is padded with zeros at the right and below.
 struct Taps {
-    float tap[2 * RADIUS_Y + 1][2 * RADIUS_X + 1];
+    wide tap[2 * RADIUS_Y + 1][2 * RADIUS_X + 1];
     Finish finish;
 };
 
@@ -60,14 +60,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__tiled(const __g
     const int x = b.x * TILE + 4 * lane;
     const int y0 = (b.y * WARPS + warp) * ROWS;
     if (lane >= TILE / 4 || x >= p.width * COMPONENTS || y0 >= p.height) return;
-    float acc[ROWS][4];
+    wide acc[ROWS][4];
 #pragma unroll
     for (int o = 0; o < ROWS; o++)
 #pragma unroll
         for (int i = 0; i < 4; i++) acc[o][i] = 0.f;
 #pragma unroll
     for (int r = 0; r < ROWS + 2 * RADIUS_Y; r++) {
-        float window[4 + 2 * PAD];
+        wide window[4 + 2 * PAD];
 #pragma unroll
         for (int q = 0; q < 1 + PAD / 2; q++) {
             const float4 v = tile[warp * ROWS + r][lane + q];
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__tiled(const __g
 #pragma unroll
                 for (int k = 0; k <= 2 * RADIUS_X; k++)
 #pragma unroll
-                    for (int i = 0; i < 4; i++) acc[o][i] = fmaf(t.tap[j][k], window[PAD - REACH + i + k * COMPONENTS], acc[o][i]);
+                    for (int i = 0; i < 4; i++) acc[o][i] = fma(t.tap[j][k], window[PAD - REACH + i + k * COMPONENTS], acc[o][i]);
             }
         }
     }
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__banded(const __
     const int left = b.x * TILE - k.left * COMPONENTS;
     const int top = b.y * (WARPS * ROWS) - k.above;
     const int rows = WARPS * ROWS + k.height - 1;
-    float acc[ROWS][4];
+    wide acc[ROWS][4];
 #pragma unroll
     for (int o = 0; o < ROWS; o++)
 #pragma unroll
@@ -166,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__banded(const __
 #pragma unroll
                     for (int u = 0; u < STEP; u++)
 #pragma unroll
-                        for (int i = 0; i < 4; i++) acc[o][i] = fmaf(tap[u], window[i + u * COMPONENTS], acc[o][i]);
+                        for (int i = 0; i < 4; i++) acc[o][i] = fma((wide)tap[u], (wide)window[i + u * COMPONENTS], acc[o][i]);
                 }
             }
         }

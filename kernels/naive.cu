@@ -29,7 +29,7 @@ __device__ __forceinline__ float at_offset(const Plane& p, int x, int y, int dx,
     return row < 0 || column < 0 ? OUTSIDE : to_float(src_row(p, row)[column]);
 }
 
-__device__ __forceinline__ void put(const Plane& p, const Place& at, float sum, const Finish& f) { dst_row(p, at.y)[at.x] = (sample)finish(sum, f); }
+__device__ __forceinline__ void put(const Plane& p, const Place& at, wide sum, const Finish& f) { dst_row(p, at.y)[at.x] = (sample)finish(sum, f); }
 
 // Mirrors lower.rs: weights in device memory, row-major.
 struct Kernel2D {
@@ -43,10 +43,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) direct__naive(con
     const Place at = place(f);
     if (!at.inside) return;
     const Plane& p = f.plane[at.plane];
-    float sum = 0.f;
+    wide sum = 0;
     for (int j = 0; j < k.height; j++)
         for (int i = 0; i < k.width; i++)
-            sum = fmaf(__ldg(k.taps + j * k.width + i), at_offset(p, at.x, at.y, i - k.width / 2, j - k.height / 2), sum);
+            sum = fma((wide)__ldg(k.taps + j * k.width + i), (wide)at_offset(p, at.x, at.y, i - k.width / 2, j - k.height / 2), sum);
     put(p, at, sum, k.finish);
 }
 
@@ -56,12 +56,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) separable__naive(
     if (!at.inside) return;
     const Plane& p = f.plane[at.plane];
     const float* row = k.taps + k.height;
-    float sum = 0.f;
+    wide sum = 0;
     for (int j = 0; j < k.height; j++) {
-        float line = 0.f;
+        wide line = 0;
         for (int i = 0; i < k.width; i++)
-            line = fmaf(__ldg(row + i), at_offset(p, at.x, at.y, i - k.width / 2, j - k.height / 2), line);
-        sum = fmaf(__ldg(k.taps + j), line, sum);
+            line = fma((wide)__ldg(row + i), (wide)at_offset(p, at.x, at.y, i - k.width / 2, j - k.height / 2), line);
+        sum = fma((wide)__ldg(k.taps + j), line, sum);
     }
     put(p, at, sum, k.finish);
 }
@@ -163,4 +163,192 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) gradient__naive(c
     // Not fused, so that every backend rounds alike.
     const float power = __fadd_rn(__fmul_rn(gx, gx), __fmul_rn(gy, gy));
     put(p, at, __fsqrt_rn(power), k.finish);
+}
+
+// Mirrors lower_windows.rs.
+struct Ends {
+    Finish finish;
+};
+
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) compass__naive(const __grid_constant__ Frame f, const __grid_constant__ Ends k) {
+    const Place at = place(f);
+    if (!at.inside) return;
+    const Plane& p = f.plane[at.plane];
+    float ring[8], total = 0.f, strongest = 0.f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int cell = i < 4 ? i : i + 1;
+        ring[i] = at_offset(p, at.x, at.y, cell % 3 - 1, cell / 3 - 1);
+        total += ring[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const float sum = ring[i] + ring[(i + 1) % 8] + ring[(i + 2) % 8];
+        strongest = i == 0 ? sum : fmaxf(strongest, sum);
+    }
+    put(p, at, fabsf(8.f * strongest - 3.f * total), k.finish);
+}
+
+// Sample at (x + dx pixels, y + dy) as an integer of the same order.
+__device__ __forceinline__ u32 key_at(const Plane& p, int x, int y, int dx, int dy) {
+    const int row = border_index(y + dy, p.height);
+    const int column = border_sample(x + dx * COMPONENTS, p.width);
+    return key_of(row < 0 || column < 0 ? (sample)0 : src_row(p, row)[column]);
+}
+
+// Mirrors lower_windows.rs.
+struct Extreme {
+    int radius_x;
+    int radius_y;
+    int maximum;
+};
+
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) extremum__naive(const __grid_constant__ Frame f, const __grid_constant__ Extreme k) {
+    const Place at = place(f);
+    if (!at.inside) return;
+    const Plane& p = f.plane[at.plane];
+    u32 best = key_at(p, at.x, at.y, 0, 0);
+    for (int j = -k.radius_y; j <= k.radius_y; j++)
+        for (int i = -k.radius_x; i <= k.radius_x; i++) {
+            const u32 v = key_at(p, at.x, at.y, i, j);
+            best = k.maximum ? max(best, v) : min(best, v);
+        }
+    dst_row(p, at.y)[at.x] = of_key(best);
+}
+
+// Mirrors lower_windows.rs. Bit i of `cells` stands for the window's cell i, the centre left out.
+struct Neighbours {
+    int cells;
+    int maximum;
+    float threshold; // infinity for none
+    Finish finish;
+};
+
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) morphology__naive(const __grid_constant__ Frame f, const __grid_constant__ Neighbours k) {
+    const Place at = place(f);
+    if (!at.inside) return;
+    const Plane& p = f.plane[at.plane];
+    const float in = at_offset(p, at.x, at.y, 0, 0);
+    float best = in;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int cell = i < 4 ? i : i + 1;
+        const float v = at_offset(p, at.x, at.y, cell % 3 - 1, cell / 3 - 1);
+        if (k.cells >> i & 1) best = k.maximum ? fmaxf(best, v) : fminf(best, v);
+    }
+    best = k.maximum ? fminf(best, in + k.threshold) : fmaxf(best, in - k.threshold);
+    put(p, at, best, k.finish);
+}
+
+// Mirrors lower_windows.rs.
+struct Ranked {
+    int radius_x;
+    int radius_y;
+    int rank;
+};
+
+// The rank's sample, bit by bit from the top: a bit is set if no more than `rank` samples lie below what it makes.
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) median__naive(const __grid_constant__ Frame f, const __grid_constant__ Ranked k) {
+    const Place at = place(f);
+    if (!at.inside) return;
+    const Plane& p = f.plane[at.plane];
+    u32 found = 0;
+    for (int bit = KEY_BITS - 1; bit >= 0; bit--) {
+        const u32 candidate = found | 1u << bit;
+        int below = 0;
+        for (int j = -k.radius_y; j <= k.radius_y; j++)
+            for (int i = -k.radius_x; i <= k.radius_x; i++) below += key_at(p, at.x, at.y, i, j) < candidate;
+        if (below <= k.rank) found = candidate;
+    }
+    dst_row(p, at.y)[at.x] = of_key(found);
+}
+
+// The positions inside 0..n that an output position reads: `first`, then `step` apart, `count` of them.
+struct Reach {
+    int first;
+    int count;
+};
+
+__device__ __forceinline__ Reach reach(int index, int n, int kernel, int stride, int pad, int dilation) {
+    const int start = index * stride - pad;
+    const int last = start + (kernel - 1) * dilation;
+    const int skipped = start < 0 ? (-start + dilation - 1) / dilation : 0;
+    const int end = min(n - 1, last);
+    Reach r;
+    r.first = start + skipped * dilation;
+    if (r.first > end) {
+        r.first = min(max(start + kernel / 2 * dilation, 0), n - 1);
+        r.count = 1;
+    } else {
+        r.count = (end - r.first) / dilation + 1;
+    }
+    return r;
+}
+
+// Mirrors lower_windows.rs. `kind` is 0 for the maximum, 1 for the mean, 2 for the minimum.
+struct Pooling {
+    int kind;
+    int kernel;
+    int stride;
+    int pad;
+    int dilation;
+};
+
+__device__ __forceinline__ sample mean_of(double sum, u64 whole, u64 count) {
+#if SAMPLE == 32
+    return (float)(sum / (double)count);
+#else
+    return (sample)(((2 * whole + count) / (2 * count)) << SHIFT);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) pool__naive(const __grid_constant__ Frame f, const __grid_constant__ Pooling k) {
+    const Place at = place(f);
+    if (!at.inside) return;
+    const Plane& p = f.plane[at.plane];
+    const int component = at.x % COMPONENTS;
+    const Reach x = reach(at.x / COMPONENTS, p.src_width, k.kernel, k.stride, k.pad, k.dilation);
+    const Reach y = reach(at.y, p.src_height, k.kernel, k.stride, k.pad, k.dilation);
+    double sum = 0;
+    u64 whole = 0;
+    u32 best = k.kind == 0 ? 0u : 0xffffffffu;
+    for (int j = 0; j < y.count; j++) {
+        const sample* row = src_row(p, y.first + j * k.dilation);
+        for (int i = 0; i < x.count; i++) {
+            const sample v = row[(x.first + i * k.dilation) * COMPONENTS + component];
+            if (k.kind != 1)
+                best = k.kind == 0 ? max(best, key_of(v)) : min(best, key_of(v));
+            else if (SAMPLE == 32)
+                sum += (double)v;
+            else
+                whole += key_of(v);
+        }
+    }
+    dst_row(p, at.y)[at.x] = k.kind == 1 ? mean_of(sum, whole, (u64)x.count * (u64)y.count) : of_key(best);
+}
+
+// Mirrors lower_windows.rs.
+struct Blocks {
+    int width; // pixels
+    int height;
+};
+
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) pixelate__naive(const __grid_constant__ Frame f, const __grid_constant__ Blocks k) {
+    const Place at = place(f);
+    if (!at.inside) return;
+    const Plane& p = f.plane[at.plane];
+    const int component = at.x % COMPONENTS;
+    const int left = at.x / COMPONENTS / k.width * k.width, top = at.y / k.height * k.height;
+    const int right = min(left + k.width, p.width), bottom = min(top + k.height, p.height);
+    double sum = 0;
+    u64 whole = 0;
+    for (int y = top; y < bottom; y++)
+        for (int x = left; x < right; x++) {
+            const sample v = src_row(p, y)[x * COMPONENTS + component];
+            if (SAMPLE == 32)
+                sum += (double)v;
+            else
+                whole += key_of(v);
+        }
+    dst_row(p, at.y)[at.x] = mean_of(sum, whole, (u64)(right - left) * (u64)(bottom - top));
 }

@@ -39,13 +39,15 @@ struct Plane {
     u8* dst;
     u32 src_pitch; // bytes
     u32 dst_pitch; // bytes
-    int width;     // pixels
-    int height;    // rows
+    int width;     // pixels of the plane that is written
+    int height;    // its rows
     u32 first_block;
     u32 blocks_x;
     u8* aux; // scratch of the kernels that say so, else null
     u32 aux_pitch;
     u32 blocks_magic; // 2^32 / blocks_x, rounded up, at most 2^32 - 1
+    int src_width;    // pixels of the plane that is read, where it has another size
+    int src_height;
 };
 
 // All planes of one launch: blocks [first_block, next plane's first_block) belong to a plane. Mirrors launch.rs::FrameArgs.
@@ -147,6 +149,20 @@ __device__ __forceinline__ float to_float(sample v) {
 __device__ __forceinline__ u32 to_code(sample v) { return (u32)v >> SHIFT; }
 #endif
 
+// Samples as unsigned integers of the same order, without the bits below a sample (P010's), and back.
+#if SAMPLE == 32
+#define KEY_BITS 32
+__device__ __forceinline__ u32 key_of(sample v) {
+    const u32 bits = __float_as_uint(v);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ sample of_key(u32 key) { return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
+#else
+#define KEY_BITS (32 - __clz(MAX_VALUE))
+__device__ __forceinline__ u32 key_of(sample v) { return to_code(v); }
+__device__ __forceinline__ sample of_key(u32 key) { return (sample)(key << SHIFT); }
+#endif
+
 // The end of a step: floor(sum * scale + offset) + base, clamped. `offset` holds the rounding's 1/2, and `base` the integer
 // part of whatever CENTRE took away, so that the float part stays small and keeps its fraction. Float planes: no rounding,
 // no clamp, base 0. The twin of backend/cpu/plane.rs::Finish: product and sum round apart, so that ties fall alike.
@@ -171,6 +187,14 @@ __device__ __forceinline__ float scaled(float sum, const Finish& f) {
 #endif
 }
 
+// Weights and sums. Deep samples need more than the 24 bits of a float: rounding at 32768 is 1/512 of a code value, and a sum has dozens
+// of roundings.
+#if CENTRE != 0
+typedef double wide;
+#else
+typedef float wide;
+#endif
+
 #if SAMPLE == 32
 __device__ __forceinline__ float finish(float sum, const Finish& f) { return scaled(sum, f); }
 #else
@@ -183,6 +207,12 @@ __device__ __forceinline__ u32 finish(float sum, const Finish& f) {
     return (u32)min(max(__float2int_rd(v) + f.base, 0), (int)MAX_VALUE) << SHIFT;
 #endif
 }
+#if CENTRE != 0
+__device__ __forceinline__ u32 finish(double sum, const Finish& f) {
+    const int code = __double2int_rd(sum * (double)f.scale + (double)f.offset);
+    return (u32)min(max(min(max(code, -(1 << 24)), 1 << 24) + f.base, 0), (int)MAX_VALUE) << SHIFT;
+}
+#endif
 #endif
 
 // A word whose value as a float is 2^23 + code: subtracting 2^23 is exact and cheaper than a conversion instruction.
@@ -222,7 +252,8 @@ __device__ __forceinline__ raw4 pack4(u32 a, u32 b, u32 c, u32 d) { return make_
 __device__ __forceinline__ raw4 pack4(float a, float b, float c, float d) { return make_float4(a, b, c, d); }
 #endif
 
-__device__ __forceinline__ raw4 finish4(const float sums[4], const Finish& f) {
+template <class Sum>
+__device__ __forceinline__ raw4 finish4(const Sum sums[4], const Finish& f) {
 #if SAMPLE != 32 && CENTRE == 0 && BOUNDED
     // Adding 2^23 rounding down leaves the floor in the low bits: no conversion, no clamp.
     u32 code[4];

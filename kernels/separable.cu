@@ -18,7 +18,7 @@
 #define WARPS 4
 #endif
 #ifndef UNROLL
-#define UNROLL 4 // rows of the horizontal sum in flight
+#define UNROLL (CENTRE == 0 ? 4 : 1) // rows of the horizontal sum in flight
 #endif
 
 #define REACH (RADIUS_X * COMPONENTS)
@@ -31,21 +31,21 @@
 
 // Mirrors the bytes that lower.rs builds.
 struct Taps {
-    float col[2 * RADIUS_Y + 1];
-    float row[2 * RADIUS_X + 1];
+    wide col[2 * RADIUS_Y + 1];
+    wide row[2 * RADIUS_X + 1];
     Finish finish;
 };
 
+struct __align__(16) Wide4 {
+    wide x, y, z, w;
+};
+
 // Column sums of ROWS rows from y0 on, for the four columns at x. `inside`: every row and column of the warp is.
-__device__ __forceinline__ void sum_columns(const Plane& p, int x, bool inside, int y0, const float* col, float acc[ROWS][4]) {
+__device__ __forceinline__ void sum_columns(const Plane& p, int x, bool inside, int y0, const wide* col, wide acc[ROWS][4]) {
 #pragma unroll
     for (int o = 0; o < ROWS; o++)
 #pragma unroll
         for (int i = 0; i < 4; i++) acc[o][i] = 0.f;
-#if CENTRE != 0
-    // Taps behind the middle add up apart: partial sums stay small, and so do their rounding errors.
-    float second[ROWS][4] = {};
-#endif
     const u8* at = inside ? src_at(p, x, y0 - RADIUS_Y) : nullptr;
     const u32 pitch = p.src_pitch;
 #pragma unroll
@@ -69,34 +69,22 @@ __device__ __forceinline__ void sum_columns(const Plane& p, int x, bool inside, 
                     if (tap >= 0 && tap <= 2 * RADIUS_Y) {
 #pragma unroll
                         for (int i = 0; i < 4; i++) {
-#if CENTRE != 0
-                            if (tap > RADIUS_Y) {
-                                second[o][i] = fmaf(col[tap], v[i], second[o][i]);
-                                continue;
-                            }
-#endif
-                            acc[o][i] = fmaf(col[tap], v[i], acc[o][i]);
+                            acc[o][i] = fma(col[tap], (wide)v[i], acc[o][i]);
                         }
                     }
                 }
             }
         }
     }
-#if CENTRE != 0
-#pragma unroll
-    for (int o = 0; o < ROWS; o++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) acc[o][i] += second[o][i];
-#endif
 }
 
 // Row sums of the four samples at column 4 lane of a row of column sums, from the outer taps to the middle: the small
 // products add up before the large ones, which rounds less.
-__device__ __forceinline__ void sum_row(const float4* sums, int lane, const float* row, float out[4]) {
-    float window[4 + 2 * PAD];
+__device__ __forceinline__ void sum_row(const Wide4* sums, int lane, const wide* row, wide out[4]) {
+    wide window[4 + 2 * PAD];
 #pragma unroll
     for (int q = 0; q < 1 + PAD / 2; q++) {
-        const float4 v = sums[lane + q];
+        const Wide4 v = sums[lane + q];
         window[4 * q] = v.x;
         window[4 * q + 1] = v.y;
         window[4 * q + 2] = v.z;
@@ -108,7 +96,7 @@ __device__ __forceinline__ void sum_row(const float4* sums, int lane, const floa
     for (int k = 0; k <= 2 * RADIUS_X; k++) {
         const int tap = k & 1 ? 2 * RADIUS_X - k / 2 : k / 2;
 #pragma unroll
-        for (int i = 0; i < 4; i++) out[i] = fmaf(row[tap], window[PAD - REACH + i + tap * COMPONENTS], out[i]);
+        for (int i = 0; i < 4; i++) out[i] = fma(row[tap], window[PAD - REACH + i + tap * COMPONENTS], out[i]);
     }
 }
 
@@ -128,17 +116,17 @@ __device__ __forceinline__ Tile tile_of(const Plane& p, const Block& b, int warp
 }
 
 // Column sums of a warp's tile, into shared memory.
-__device__ __forceinline__ void stage_columns(const Plane& p, const Tile& t, int lane, const float* col, float4 sums[ROWS][32]) {
-    float acc[ROWS][4];
+__device__ __forceinline__ void stage_columns(const Plane& p, const Tile& t, int lane, const wide* col, Wide4 sums[ROWS][32]) {
+    wide acc[ROWS][4];
     sum_columns(p, t.x - PAD + 4 * lane, t.inside, t.y0, col, acc);
 #pragma unroll
-    for (int o = 0; o < ROWS; o++) sums[o][lane] = make_float4(acc[o][0], acc[o][1], acc[o][2], acc[o][3]);
+    for (int o = 0; o < ROWS; o++) sums[o][lane] = {acc[o][0], acc[o][1], acc[o][2], acc[o][3]};
     __syncwarp();
 }
 
 // out = sum * scale + bias
 extern "C" __global__ void __launch_bounds__(32 * WARPS) separable__fused(const __grid_constant__ Frame f, const __grid_constant__ Taps t) {
-    __shared__ float4 sums[WARPS][ROWS][32];
+    __shared__ Wide4 sums[WARPS][ROWS][32];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Block b = locate(f);
     const Plane& p = f.plane[b.plane];
@@ -153,12 +141,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) separable__fused(const 
 #pragma unroll UNROLL
     for (int o = 0; o < ROWS; o++) {
         if (o >= rows) break;
-        float v[4];
+        wide v[4];
         sum_row(sums[warp][o], lane, t.row, v);
         store4(to, pitch, o, finish4(v, t.finish));
     }
 }
 
+#if CENTRE == 0
 // FFmpeg's unsharp. The binomial sums are integers below 2^24 (the host checks), hence exact in float.
 // Mirrors the bytes that lower.rs builds: scale is 1 / sum of weights, a power of two; amount in 1/65536.
 struct Sharpen {
@@ -169,7 +158,7 @@ struct Sharpen {
 };
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) unsharp__fused(const __grid_constant__ Frame f, const __grid_constant__ Sharpen t) {
-    __shared__ float4 sums[WARPS][ROWS][32];
+    __shared__ Wide4 sums[WARPS][ROWS][32];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Block b = locate(f);
     const Plane& p = f.plane[b.plane];
@@ -209,6 +198,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) unsharp__fused(const __
 #endif
     }
 }
+#endif
 
 #else // two passes of any radius
 
@@ -217,9 +207,10 @@ struct Pass {
     const float* taps;
     int count;  // a multiple of 8
     int anchor; // tap that falls on the sample itself
-    float outside; // a row sum of samples outside under the zero border
+    wide outside; // a row sum of samples outside under the zero border
     Finish finish;
 };
+
 
 #define OUTPUTS 8 // per thread; also the taps that are summed apart, since partial sums of thousands of taps would round away
 #define THREADS 128
@@ -227,7 +218,7 @@ struct Pass {
 // One float of padding behind every 8, so that lanes 8 apart hit different banks.
 #define AT(i) ((i) + ((i) >> 3))
 
-// Horizontal sums of one row's segment, into a float plane. A thread makes 8 neighbouring sums.
+// Horizontal sums of one row's segment, into a plane of floats (doubles for deep samples). A thread makes 8 neighbouring sums.
 extern "C" __global__ void __launch_bounds__(THREADS) separable__rows(const __grid_constant__ Frame f, const __grid_constant__ Pass t) {
     __shared__ float staged[AT(THREADS * OUTPUTS + STEP * COMPONENTS + 8) + 1];
     const Block b = locate(f);
@@ -235,7 +226,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__rows(const __gr
     const int samples = p.width * COMPONENTS;
     const int first = b.x * (THREADS * OUTPUTS);
     const sample* row = src_row(p, b.y);
-    float acc[OUTPUTS];
+    wide acc[OUTPUTS];
 #pragma unroll
     for (int o = 0; o < OUTPUTS; o++) acc[o] = 0.f;
     for (int tap0 = 0; tap0 < t.count; tap0 += STEP) {
@@ -253,31 +244,31 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__rows(const __gr
 #pragma unroll
         for (int o = 0; o < OUTPUTS - 1; o++) window[o] = staged[AT(at + o)];
         for (int k = 0; k < taps; k += OUTPUTS) {
-            float part[OUTPUTS] = {};
+            wide part[OUTPUTS] = {};
 #pragma unroll
             for (int u = 0; u < OUTPUTS; u++) {
                 window[(u + OUTPUTS - 1) % OUTPUTS] = staged[AT(at + k + u + OUTPUTS - 1)];
-                const float w = __ldg(t.taps + tap0 + k + u);
+                const wide w = __ldg(t.taps + tap0 + k + u);
 #pragma unroll
-                for (int o = 0; o < OUTPUTS; o++) part[o] = fmaf(w, window[(u + o) % OUTPUTS], part[o]);
+                for (int o = 0; o < OUTPUTS; o++) part[o] = fma(w, (wide)window[(u + o) % OUTPUTS], part[o]);
             }
 #pragma unroll
             for (int o = 0; o < OUTPUTS; o++) acc[o] += part[o];
         }
 #else
         for (int k0 = 0; k0 < taps; k0 += OUTPUTS) {
-            float part[OUTPUTS] = {};
+            wide part[OUTPUTS] = {};
             for (int k = k0; k < k0 + OUTPUTS; k++) {
-                const float w = __ldg(t.taps + tap0 + k);
+                const wide w = __ldg(t.taps + tap0 + k);
 #pragma unroll
-                for (int o = 0; o < OUTPUTS; o++) part[o] = fmaf(w, staged[AT(at + k * COMPONENTS + o)], part[o]);
+                for (int o = 0; o < OUTPUTS; o++) part[o] = fma(w, (wide)staged[AT(at + k * COMPONENTS + o)], part[o]);
             }
 #pragma unroll
             for (int o = 0; o < OUTPUTS; o++) acc[o] += part[o];
         }
 #endif
     }
-    float* out = reinterpret_cast<float*>(p.dst + (u64)(u32)b.y * p.dst_pitch);
+    wide* out = reinterpret_cast<wide*>(p.dst + (u64)(u32)b.y * p.dst_pitch);
 #pragma unroll
     for (int o = 0; o < OUTPUTS; o++) {
         const int x = first + threadIdx.x * OUTPUTS + o;
@@ -285,34 +276,34 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__rows(const __gr
     }
 }
 
-__device__ __forceinline__ float sum_at(const float* column, u64 pitch, int height, float outside, int y) {
+__device__ __forceinline__ wide sum_at(const wide* column, u64 pitch, int height, wide outside, int y) {
     const int row = border_index(y, height);
     return row < 0 ? outside : column[(u64)(u32)row * pitch];
 }
 
-// Vertical sums of a float plane, into samples. A thread makes 8 sums below each other.
+// Vertical sums of such a plane, into samples. A thread makes 8 sums below each other.
 extern "C" __global__ void __launch_bounds__(THREADS) separable__cols(const __grid_constant__ Frame f, const __grid_constant__ Pass t) {
     const Block b = locate(f);
     const Plane& p = f.plane[b.plane];
     const int x = b.x * THREADS + threadIdx.x;
     const int y0 = b.y * OUTPUTS;
     if (x >= p.width * COMPONENTS) return;
-    const float* column = reinterpret_cast<const float*>(p.src) + x;
-    const u64 pitch = p.src_pitch / sizeof(float);
-    float acc[OUTPUTS], window[OUTPUTS];
+    const wide* column = reinterpret_cast<const wide*>(p.src) + x;
+    const u64 pitch = p.src_pitch / sizeof(wide);
+    wide acc[OUTPUTS], window[OUTPUTS];
 #pragma unroll
     for (int o = 0; o < OUTPUTS; o++) acc[o] = 0.f;
     const int top = y0 - t.anchor;
 #pragma unroll
     for (int o = 0; o < OUTPUTS - 1; o++) window[o] = sum_at(column, pitch, p.height, t.outside, top + o);
     for (int k = 0; k < t.count; k += OUTPUTS) {
-        float part[OUTPUTS] = {};
+        wide part[OUTPUTS] = {};
 #pragma unroll
         for (int u = 0; u < OUTPUTS; u++) {
             window[(u + OUTPUTS - 1) % OUTPUTS] = sum_at(column, pitch, p.height, t.outside, top + k + u + OUTPUTS - 1);
-            const float w = __ldg(t.taps + k + u);
+            const wide w = __ldg(t.taps + k + u);
 #pragma unroll
-            for (int o = 0; o < OUTPUTS; o++) part[o] = fmaf(w, window[(u + o) % OUTPUTS], part[o]);
+            for (int o = 0; o < OUTPUTS; o++) part[o] = fma(w, (wide)window[(u + o) % OUTPUTS], part[o]);
         }
 #pragma unroll
         for (int o = 0; o < OUTPUTS; o++) acc[o] += part[o];

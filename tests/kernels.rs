@@ -8,7 +8,9 @@ use std::sync::Mutex;
 use convoy::backend::cuda::compile::{Cache, Nvrtc, Request, SOURCES};
 use convoy::backend::cuda::variants::{TABLE, Task, choose, family};
 use convoy::filter::Border;
-use convoy::filter::plan::{BoxMean, Direct, Gradient, PlaneOp, Separable, Unsharp};
+use convoy::filter::plan::{
+    BoxMean, Compass, Direct, Extreme, Extremum, Gradient, Median, Morphology, Pixelate, PlaneOp, Pool, PoolKind, Separable, Unsharp,
+};
 use convoy::frame::{PixelFormat, Shape};
 
 const ARCHITECTURES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
@@ -31,8 +33,8 @@ fn nvrtc() -> Option<Nvrtc> {
 }
 
 fn task(op: PlaneOp, depth: u8) -> Task {
-    let format = PixelFormat::gray(depth);
-    Task { op, border: Border::Reflect101, shape: Shape { format, width: 1920, height: 1080 }, components: 1, planes: vec![0] }
+    let shape = Shape { format: PixelFormat::gray(depth), width: 1920, height: 1080 };
+    Task { op, border: Border::Reflect101, shape, output: shape, components: 1, planes: vec![0] }
 }
 
 fn separable(radius: usize) -> PlaneOp {
@@ -48,6 +50,14 @@ fn boxed(radius: usize, power: usize) -> PlaneOp {
     PlaneOp::Box(BoxMean { radius_x: radius, radius_y: radius, power })
 }
 
+fn extremum(radius: usize) -> PlaneOp {
+    PlaneOp::Extremum(Extremum { kind: Extreme::Max, radius_x: radius, radius_y: radius })
+}
+
+fn median(radius: usize) -> PlaneOp {
+    PlaneOp::Median(Median { radius_x: radius, radius_y: radius, rank: 2 * radius * (radius + 1) })
+}
+
 /// One or two parameter sets for each row of the table, the heavier ones.
 fn tasks() -> Vec<Task> {
     let gradient = || PlaneOp::Gradient(Gradient { x: [1.0; 9], y: [1.0; 9], scale: 1.0, delta: 0.0 });
@@ -55,12 +65,24 @@ fn tasks() -> Vec<Task> {
         task(PlaneOp::Copy, 8),
         task(separable(7), 8),
         task(separable(7), 32),
+        task(separable(32), 16),
         task(direct(7, 7), 8),
         task(direct(31, 31), 8),
+        task(direct(7, 7), 16),
         task(boxed(15, 1), 8),
         task(boxed(15, 2), 10),
         task(PlaneOp::Unsharp(Unsharp { size_x: 5, size_y: 5, amount: 65536 }), 8),
         task(gradient(), 16),
+        task(PlaneOp::Compass(Compass { scale: 1.0, delta: 0.0 }), 16),
+        task(PlaneOp::Morphology(Morphology { kind: Extreme::Min, coordinates: 0b1010_0101, threshold: Some(3.0) }), 8),
+        task(extremum(7), 8),
+        task(extremum(31), 8),
+        task(extremum(15), 32),
+        task(median(1), 8),
+        task(median(2), 16),
+        task(median(2), 32),
+        task(PlaneOp::Pool(Pool { kind: PoolKind::Mean, kernel: 3, stride: 2, pad: 1, dilation: 1 }), 8),
+        task(PlaneOp::Pixelate(Pixelate { block_x: 16, block_y: 9 }), 8),
     ]
 }
 

@@ -265,6 +265,8 @@ pub struct Stream {
 
 // SAFETY: stream handles may be used from any thread; the owner moves with its lane.
 unsafe impl Send for Stream {}
+// SAFETY: the driver's calls on a stream are thread-safe; nothing is mutated through a shared reference.
+unsafe impl Sync for Stream {}
 
 impl Stream {
     /// A new stream.
@@ -296,6 +298,16 @@ impl Stream {
         self.context.bind()?;
         // SAFETY: the stream is alive.
         unsafe { result::stream::synchronize(self.raw) }.map_err(|e| driver_error("the GPU failed", e))
+    }
+
+    /// What is enqueued from here on runs after `event`, which was recorded on another stream.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn after(&self, event: &Event) -> Result<()> {
+        // SAFETY: both are alive and of one context.
+        unsafe { result::stream::wait_event(self.raw, event.raw, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }
+            .map_err(|e| driver_error("cannot order two CUDA streams", e))
     }
 
     /// Enqueues a copy of `bytes` from the host.

@@ -1,4 +1,5 @@
-//! Lanes: one frame in flight each, with its own stream, device buffers, events and leases.
+//! Lanes: one frame in flight each, with its own stream for kernels, device buffers, events and leases; transfers of all lanes share one
+//! stream each way.
 //!
 //! `submit` only enqueues: one upload of the frame's span, the steps, one download into a leased slab. It waits for a free
 //! lane and for nothing else. `wait` waits for the lane's last event. Nothing is allocated, looked up or synchronised per
@@ -7,6 +8,7 @@
 //! reused.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -32,10 +34,12 @@ pub struct Buffers {
     output: DeviceBuffer,
     scratch: [Option<DeviceBuffer>; 2],
     sums: Option<DeviceBuffer>,
-    packed: Geometry,
+    /// What each step reads, in the project's packed layout.
+    packed: Vec<Geometry>,
     output_geometry: Geometry,
-    word: Geometry,
-    double: Geometry,
+    /// Scratch of each step.
+    word: Vec<Geometry>,
+    double: Vec<Geometry>,
     last_step: usize,
 }
 
@@ -45,11 +49,12 @@ impl Buffers {
     /// # Errors
     /// Out of device memory, or a frame that has no layout.
     pub fn new(context: &Arc<Context>, program: &Program, input_bytes: usize) -> Result<Self> {
-        let shape = program.plan.input;
         let layout = FrameLayout::packed(program.plan.output())?;
-        let packed = Geometry::packed(shape, Element::Sample);
+        let of_steps = |element| program.plan.steps.iter().map(|s| Geometry::packed(s.input, element)).collect::<Vec<_>>();
+        let largest = |geometries: &[Geometry]| geometries.iter().map(|g| g.bytes).max().unwrap_or(0);
+        let (packed, word, double) = (of_steps(Element::Sample), of_steps(Element::Word), of_steps(Element::Double));
+        let first = packed.first().map_or(0, |g| g.bytes);
         let output_geometry = Geometry::of_packed_layout(&layout);
-        let (word, double) = (Geometry::packed(shape, Element::Word), Geometry::packed(shape, Element::Double));
         let used = |buffer: Buffer| program.launches.iter().any(|(_, l)| l.from == buffer || l.to == buffer || l.aux == Some(buffer));
         // Cleared once, so that padding, which is downloaded with the rows, never shows what was in GPU memory before.
         let cleared = |bytes: usize| {
@@ -60,11 +65,11 @@ impl Buffers {
         let make = |buffer: Buffer, bytes: usize| used(buffer).then(|| cleared(bytes)).transpose();
         let last_step = program.plan.steps.len().saturating_sub(1);
         let buffers = Self {
-            input: cleared(input_bytes.max(packed.bytes))?,
-            between: (0..last_step.min(2)).map(|_| cleared(packed.bytes)).collect::<Result<_>>()?,
+            input: cleared(input_bytes.max(first))?,
+            between: (0..last_step.min(2)).map(|_| cleared(largest(packed.get(1..).unwrap_or_default()))).collect::<Result<_>>()?,
             output: cleared(output_geometry.bytes)?,
-            scratch: [make(Buffer::Scratch(0), word.bytes)?, make(Buffer::Scratch(1), word.bytes)?],
-            sums: make(Buffer::Sums, double.bytes)?,
+            scratch: [make(Buffer::Scratch(0), largest(&word))?, make(Buffer::Scratch(1), largest(&word))?],
+            sums: make(Buffer::Sums, largest(&double))?,
             packed,
             output_geometry,
             word,
@@ -79,9 +84,14 @@ impl Buffers {
         &self.input
     }
 
-    /// Bytes of the packed planes, without any tail.
+    /// How an input in the project's own layout lies.
+    pub fn input_geometry(&self) -> Geometry {
+        self.packed.first().copied().unwrap_or_default()
+    }
+
+    /// Bytes that input and output both have for planes, without any tail.
     pub fn plane_bytes(&self) -> usize {
-        self.packed.bytes - TAIL
+        self.input_geometry().bytes.min(self.output_geometry.bytes).saturating_sub(TAIL) / 512 * 512
     }
 
     /// The output buffer.
@@ -91,8 +101,11 @@ impl Buffers {
 
     fn place<'a>(&'a self, buffer: Buffer, step: usize, input: &'a Geometry) -> Result<Place<'a>> {
         let missing = || Error::failed("cannot run a kernel", "its scratch buffer was not made (a defect in the variants table)");
-        let between =
-            |index: usize| self.between.get(index % 2).map(|b| Place { base: b.ptr(), geometry: &self.packed }).ok_or_else(missing);
+        // What one step writes lies as the next one reads it.
+        let between = |index: usize| {
+            let (buffer, geometry) = (self.between.get(index % 2), self.packed.get(index + 1));
+            buffer.zip(geometry).map(|(b, geometry)| Place { base: b.ptr(), geometry }).ok_or_else(missing)
+        };
         match buffer {
             Buffer::Source if step == 0 => Ok(Place { base: self.input.ptr(), geometry: input }),
             Buffer::Source => between(step - 1),
@@ -100,9 +113,12 @@ impl Buffers {
             Buffer::Target => between(step),
             Buffer::Scratch(index) => {
                 let scratch = self.scratch.get(index).and_then(Option::as_ref).ok_or_else(missing)?;
-                Ok(Place { base: scratch.ptr(), geometry: &self.word })
+                Ok(Place { base: scratch.ptr(), geometry: self.word.get(step).ok_or_else(missing)? })
             }
-            Buffer::Sums => Ok(Place { base: self.sums.as_ref().ok_or_else(missing)?.ptr(), geometry: &self.double }),
+            Buffer::Sums => {
+                let base = self.sums.as_ref().ok_or_else(missing)?.ptr();
+                Ok(Place { base, geometry: self.double.get(step).ok_or_else(missing)? })
+            }
         }
     }
 
@@ -153,20 +169,37 @@ struct Lane {
     /// In flight: the input, kept until its upload has run, and the slab that the download writes.
     frame: Option<Frame>,
     output: Option<Lease>,
+    /// Kernels.
     stream: Stream,
+    transfers: Arc<Transfers>,
+    /// Whether `done` was recorded for the frame in flight.
+    sleeper: bool,
+}
+
+/// One stream for all uploads and one for all downloads, so that each copy engine finds its next copy in the queue that it already
+/// works on; lanes that brought their own made the engines change queues between any two copies.
+struct Transfers {
+    up: Stream,
+    down: Stream,
+    /// Whether the collector sleeps until frames are done. An interrupt per frame is only asked for then.
+    sleeps: AtomicBool,
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // The GPU may still read the frame or write the slab; an error here is the one that the lane already reported.
+        // The GPU may still read the frame or write the slab; an error here is the one that the lane already reported. In this order,
+        // since kernels wait for uploads and downloads for kernels.
+        let _ = self.transfers.up.synchronize();
         let _ = self.stream.synchronize();
+        let _ = self.transfers.down.synchronize();
     }
 }
 
 impl Lane {
-    fn new(id: usize, context: &Arc<Context>, program: &Arc<Program>, input_bytes: usize) -> Result<Self> {
+    fn new(id: usize, transfers: Arc<Transfers>, program: &Arc<Program>, input_bytes: usize) -> Result<Self> {
+        let context = transfers.up.context();
         let buffers = Buffers::new(context, program, input_bytes)?;
-        let geometry = buffers.packed;
+        let geometry = buffers.input_geometry();
         let mut args = Vec::with_capacity(program.launches.len());
         buffers.arguments(program, &geometry, &mut args)?;
         let event = || Event::new(context, Waiting::Spins);
@@ -183,6 +216,8 @@ impl Lane {
             frame: None,
             output: None,
             stream: Stream::new(context)?,
+            transfers: Arc::clone(&transfers),
+            sleeper: false,
         })
     }
 
@@ -190,7 +225,7 @@ impl Lane {
     fn submit(&mut self, frame: Frame, output: Lease, layout: &FrameLayout, stats: &DeviceStats) -> Result<()> {
         let contiguous = !matches!(frame.mem, FrameMem::Foreign { .. });
         let span = Geometry::of_span(&frame.layout).filter(|_| contiguous);
-        let geometry = span.unwrap_or(self.buffers.packed);
+        let geometry = span.unwrap_or(self.buffers.input_geometry());
         if geometry.bytes > self.buffers.input.bytes() {
             // A decoder pads more than was foreseen: once per stream. The lane is idle, so nothing reads the old buffer.
             self.buffers.input = DeviceBuffer::new(self.stream.context(), geometry.bytes)?;
@@ -203,16 +238,16 @@ impl Lane {
         // From here on the lane owns what the GPU touches.
         let frame = self.frame.insert(frame);
         let output = self.output.insert(output);
-        let stream = &self.stream;
+        let (stream, up, down) = (&self.stream, &self.transfers.up, &self.transfers.down);
         let [started, uploaded, filtered, downloaded] = &self.events;
 
-        started.record(stream)?;
+        started.record(up)?;
         if span.is_some() {
             let bytes = geometry.bytes - TAIL;
             let first = frame.plane_ptr(first_plane(&frame.layout));
             // SAFETY: the visible planes span `bytes` bytes of one slab, which the frame, kept by the lane, keeps alive and
             // unwritten; the buffer is at least `geometry.bytes` large.
-            unsafe { stream.upload(self.buffers.input.ptr(), first, bytes) }?;
+            unsafe { up.upload(self.buffers.input.ptr(), first, bytes) }?;
             DeviceStats::add(&stats.uploads, 1);
             DeviceStats::add(&stats.upload_bytes, bytes as u64);
         } else {
@@ -227,34 +262,36 @@ impl Lane {
                     rows: plane.height,
                 };
                 // SAFETY: whoever made the frame promised these rows; the frame is kept; the packed geometry has room.
-                unsafe { stream.upload_rows(copy) }?;
+                unsafe { up.upload_rows(copy) }?;
                 DeviceStats::add(&stats.uploads, 1);
                 DeviceStats::add(&stats.upload_bytes, (copy.row_bytes * copy.rows) as u64);
             }
         }
-        uploaded.record(stream)?;
+        uploaded.record(up)?;
+        stream.after(uploaded)?;
         // SAFETY: `args` was made from this lane's buffers; the stream is the lane's own, and the lane waits for it in drop.
         unsafe { enqueue(&self.program, &self.args, stream) }?;
         filtered.record(stream)?;
+        down.after(filtered)?;
         let (_, end) = layout.span();
         let bytes = end.min(output.len());
         // SAFETY: the lease is the lane's own until it is collected; the output buffer holds a whole packed slab.
-        unsafe { stream.download(output.as_ptr(), self.buffers.output.ptr(), bytes) }?;
-        downloaded.record(stream)?;
-        self.done.record(stream)?;
+        unsafe { down.download(output.as_ptr(), self.buffers.output.ptr(), bytes) }?;
+        downloaded.record(down)?;
+        self.sleeper = self.transfers.sleeps.load(Ordering::Relaxed);
+        if self.sleeper {
+            self.done.record(down)?;
+        }
         DeviceStats::add(&stats.downloads, 1);
         DeviceStats::add(&stats.download_bytes, bytes as u64);
         Ok(())
     }
 
     /// Waits for the frame. On error the lane must be dropped.
-    fn collect(&mut self, layout: FrameLayout, waiting: Waiting, stats: &DeviceStats) -> Result<Frame> {
+    fn collect(&mut self, layout: FrameLayout, stats: &DeviceStats) -> Result<Frame> {
         let [started, uploaded, filtered, downloaded] = &self.events;
         self.stream.context().bind()?;
-        match waiting {
-            Waiting::Spins => downloaded.wait()?,
-            Waiting::Sleeps => self.done.wait()?,
-        }
+        if self.sleeper { self.done.wait() } else { downloaded.wait() }?;
         DeviceStats::add(&stats.upload_ns, started.elapsed_ns(uploaded)?);
         DeviceStats::add(&stats.kernel_ns, uploaded.elapsed_ns(filtered)?);
         DeviceStats::add(&stats.download_ns, filtered.elapsed_ns(downloaded)?);
@@ -313,6 +350,7 @@ struct Collect {
     stats: Arc<DeviceStats>,
     /// Moving average of the time that a frame was waited for.
     usual_wait: Duration,
+    transfers: Arc<Transfers>,
 }
 
 impl Collector for Collect {
@@ -326,9 +364,9 @@ impl Collector for Collect {
             ));
         }
         let begin = Instant::now();
-        let waiting = if self.usual_wait < SPIN_BELOW { Waiting::Spins } else { Waiting::Sleeps };
-        let frame = lane.collect(self.layout, waiting, &self.stats)?;
+        let frame = lane.collect(self.layout, &self.stats)?;
         self.usual_wait = (7 * self.usual_wait + begin.elapsed()) / 8;
+        self.transfers.sleeps.store(self.usual_wait >= SPIN_BELOW, Ordering::Relaxed);
         // The submitter may be gone: the lane is dropped then.
         let _ = self.free.send(lane);
         Ok(frame)
@@ -353,13 +391,15 @@ pub fn build(context: &Arc<Context>, memory: Arc<dyn HostMem>, program: Program,
         .map_or(0, |padded| padded.slab_bytes + TAIL);
     let (free_in, free_out) = bounded(count);
     let (busy_in, busy_out) = bounded(count);
+    let transfers = Arc::new(Transfers { up: Stream::new(context)?, down: Stream::new(context)?, sleeps: AtomicBool::new(true) });
     for id in 0..count {
-        let lane = Lane::new(id, context, &program, room).map_err(|e| e.context(format!("lane {} of {count}", id + 1)))?;
+        let lane = Lane::new(id, Arc::clone(&transfers), &program, room).map_err(|e| e.context(format!("lane {} of {count}", id + 1)))?;
         free_in.send(Box::new(lane)).map_err(|_| Error::disconnected("filter"))?;
     }
     let stats = Arc::new(DeviceStats::default());
     let pool = Pool::new(memory, layout.slab_bytes, Arc::clone(&options.budget));
     let submitter = Submit { context: Arc::clone(context), free: free_out, busy: busy_in, pool, shape, layout, stats: Arc::clone(&stats) };
-    let collector = Collect { free: free_in, busy: busy_out, layout, stats: Arc::clone(&stats), usual_wait: Duration::from_millis(1) };
+    let collector =
+        Collect { free: free_in, busy: busy_out, layout, stats: Arc::clone(&stats), usual_wait: Duration::from_millis(1), transfers };
     Ok(Built { submitter: Box::new(submitter), collector: Box::new(collector), stats, notes })
 }

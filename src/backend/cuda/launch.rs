@@ -23,6 +23,8 @@ struct PlaneArgs {
     aux: u64,
     aux_pitch: u32,
     blocks_magic: u32,
+    src_width: i32,
+    src_height: i32,
 }
 
 /// Mirrors `Frame` in `plane.cuh`: what a launch needs to know of the frame and the lane.
@@ -68,16 +70,19 @@ struct LaunchPlane {
     index: usize,
     width: i32,
     height: i32,
+    src_width: i32,
+    src_height: i32,
     first_block: u32,
     blocks_x: u32,
 }
 
 impl Launch {
-    /// Joins a spec with its compiled kernel. `table` holds the spec's table on the device.
+    /// Joins a spec with its compiled kernel; `shapes` are those of the frame that its step reads and of the one that it writes. `table`
+    /// holds the spec's table on the device.
     ///
     /// # Errors
     /// When the frame has more tiles than a grid can have.
-    pub fn new(spec: &Spec, shape: Shape, kernel: Kernel, table: Option<DeviceBuffer>) -> Result<Self> {
+    pub fn new(spec: &Spec, (input, shape): (Shape, Shape), kernel: Kernel, table: Option<DeviceBuffer>) -> Result<Self> {
         let too_large = || Error::failed(format!("cannot filter {shape} on CUDA"), "the frame has too many tiles for one launch");
         let mut planes = Vec::with_capacity(spec.planes.len());
         let mut blocks = 0u32;
@@ -85,10 +90,14 @@ impl Launch {
             let (width, height) = shape.plane_size(index);
             let blocks_x = (width * shape.format.components(index)).div_ceil(spec.tile.0);
             let blocks_y = height.div_ceil(spec.tile.1);
+            let side = |n: usize| i32::try_from(n).map_err(|_| too_large());
+            let (src_width, src_height) = input.plane_size(index);
             planes.push(LaunchPlane {
                 index,
-                width: i32::try_from(width).map_err(|_| too_large())?,
-                height: i32::try_from(height).map_err(|_| too_large())?,
+                width: side(width)?,
+                height: side(height)?,
+                src_width: side(src_width)?,
+                src_height: side(src_height)?,
                 first_block: blocks,
                 blocks_x: u32::try_from(blocks_x).map_err(|_| too_large())?,
             });
@@ -140,6 +149,8 @@ impl Launch {
                 aux: aux.map_or(0, |a| a.base + a.geometry.planes[plane.index].offset as u64),
                 aux_pitch: aux.map_or(0, |a| a.geometry.planes[plane.index].pitch as u32),
                 blocks_magic: u32::try_from((1u64 << 32).div_ceil(u64::from(plane.blocks_x.max(1)))).unwrap_or(u32::MAX),
+                src_width: plane.src_width,
+                src_height: plane.src_height,
             };
         }
         args

@@ -6,11 +6,11 @@ use crate::filter::plan::{BoxMean, Direct, Gradient, PlaneOp, Separable, Unsharp
 use crate::frame::Sample;
 
 /// Warps of a block of the register-blocked kernels; WARPS in `kernels/`.
-const WARPS: usize = 4;
+pub(super) const WARPS: usize = 4;
 /// As [`WARPS`], for the fused separable kernels, whose warps share nothing.
 const FUSED_WARPS: usize = 2;
 /// Rows of samples that a warp makes; ROWS in `kernels/`. More share more work between rows, fewer hide latency better.
-const TILED_ROWS: usize = 4;
+pub(super) const TILED_ROWS: usize = 4;
 /// As [`TILED_ROWS`], for gradients.
 const GRADIENT_ROWS: usize = 4;
 
@@ -49,28 +49,30 @@ pub(super) fn lower_fused(task: &Task, op: &Separable) -> Result<Vec<Spec>, Stri
     }
     let format = task.format();
     let finish = Finish::new(format, centre(format), sum(&op.row) * sum(&op.col), op.scale, op.bias);
-    let params = Params::default().floats(centred_taps(&op.col, ry)).floats(centred_taps(&op.row, rx)).finish(finish);
+    let params = Params::default().weights(format, centred_taps(&op.col, ry)).weights(format, centred_taps(&op.row, rx)).finish(finish);
     let spec = Spec::new(task, "separable.cu", "separable__fused").centred(format).blocked(rx, ry, fused_rows(ry), FUSED_WARPS);
     Ok(vec![spec.ends(format, Weights::Product(&op.row, &op.col), op.scale, op.bias).params(params)])
 }
 
 pub(super) fn lower_two_pass(task: &Task, op: &Separable) -> Vec<Spec> {
     let format = task.format();
-    let pass = |taps: &[f32], outside: f32, finish: Finish| {
+    let pass = |taps: &[f32], outside: f64, finish: Finish| {
         let count = taps.len().next_multiple_of(8);
-        let params = Params::default().ints([count as i32, (taps.len() / 2) as i32]).floats([outside]).finish(finish);
+        let params = Params::default().ints([count as i32, (taps.len() / 2) as i32]).wide(format, [outside]).finish(finish);
         (params, taps.iter().copied().chain(std::iter::repeat_n(0.0, count - taps.len())).collect::<Vec<_>>())
     };
     let plain = Finish { scale: 1.0, offset: 0.0, base: 0 };
     let (rows, row_taps) = pass(&op.row, 0.0, plain);
     // Under the zero border a row outside is a row of zeros, that is, of −centre each.
-    let outside = (-f64::from(centre(format)) * sum(&op.row)) as f32;
+    let outside = -f64::from(centre(format)) * sum(&op.row);
     let finish = Finish::new(format, centre(format), sum(&op.row) * sum(&op.col), op.scale, op.bias);
     let (cols, col_taps) = pass(&op.col, outside, finish);
     let spec = |entry| Spec::new(task, "separable.cu", entry).centred(format).threads(128);
+    // Row sums of deep samples are doubles.
+    let between = if centre(format) == 0.0 { Buffer::Scratch(0) } else { Buffer::Sums };
     vec![
-        spec("separable__rows").tile(1024, 1).params(rows).table(row_taps).between(Buffer::Source, Buffer::Scratch(0)),
-        spec("separable__cols").tile(128, 8).params(cols).table(col_taps).between(Buffer::Scratch(0), Buffer::Target),
+        spec("separable__rows").tile(1024, 1).params(rows).table(row_taps).between(Buffer::Source, between),
+        spec("separable__cols").tile(128, 8).params(cols).table(col_taps).between(between, Buffer::Target),
     ]
 }
 
@@ -104,7 +106,7 @@ pub(super) fn lower_tiled(task: &Task, op: &Direct) -> Result<Vec<Spec>, String>
     if (2 * rx + 1) * (2 * ry + 1) <= UNROLLED_TAPS && rx * task.components <= 16 && ry <= 16 {
         let rows = (0..2 * ry + 1).flat_map(|y| centred_taps(row(y), rx));
         // A row beyond an even kernel's last is empty: centred_taps fills it with zeros.
-        let params = Params::default().floats(rows).finish(finish);
+        let params = Params::default().weights(format, rows).finish(finish);
         let spec = Spec::new(task, "direct.cu", "direct__tiled").centred(format).blocked(rx, ry, TILED_ROWS, WARPS);
         return Ok(vec![spec.ends(format, Weights::Table(&op.taps), op.scale, op.bias).params(params)]);
     }

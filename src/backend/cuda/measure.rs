@@ -62,7 +62,7 @@ impl Times {
 pub struct Measurement {
     /// The plan's kernels, per frame.
     pub kernel: Times,
-    /// A device-to-device copy of the same planes, per frame.
+    /// A device-to-device copy of the same planes (the smaller of input and output), per frame.
     pub copy: Times,
     /// Bytes of a frame's packed planes: what the copy reads, and writes again.
     pub frame_bytes: usize,
@@ -101,7 +101,7 @@ pub fn measure(cuda: &Cuda, plan: &Plan, variant: Option<&str>, settings: Settin
         unsafe { stream.upload(set.input().ptr(), noise.as_ptr(), noise.len().min(set.input().bytes())) }?;
         stream.synchronize()?;
         let mut args = Vec::new();
-        set.arguments(&program, &super::geometry::Geometry::packed(plan.input, super::geometry::Element::Sample), &mut args)?;
+        set.arguments(&program, &set.input_geometry(), &mut args)?;
         arguments.push(args);
     }
 

@@ -18,6 +18,7 @@ pub mod geometry;
 pub mod lane;
 pub mod launch;
 mod lower;
+mod lower_windows;
 pub mod measure;
 pub mod pinned;
 pub mod spec;
@@ -149,12 +150,6 @@ impl Cuda {
         let mut launches = Vec::new();
         let mut notes = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
-            if step.input != step.output {
-                let operation = format!("cannot run '{}' on CUDA", step.label);
-                return Err(
-                    crate::error::Error::failed(operation, "no CUDA kernel changes the frame's shape yet").hint("use --backend cpu")
-                );
-            }
             for task in Task::of_step(step) {
                 let forced = step.variant.as_deref().or(variant);
                 let (row, specs) = variants::choose(&task, &step.label, forced, info.multiprocessors, bandwidth)?;
@@ -190,7 +185,7 @@ impl Cuda {
         };
         let kernel = module.kernel(spec.entry)?;
         let table = if spec.table.is_empty() { None } else { Some(DeviceBuffer::from_slice(&self.context, &spec.table)?) };
-        Launch::new(spec, step.input, kernel, table)
+        Launch::new(spec, (step.input, step.output), kernel, table)
     }
 }
 

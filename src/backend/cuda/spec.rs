@@ -144,7 +144,7 @@ impl Spec {
     }
 }
 
-/// Bytes of a kernel's parameter structure; every member is 4 bytes but a leading address.
+/// Bytes of a kernel's parameter structure; every member is 4 bytes but a leading address and doubles.
 #[derive(Clone, Debug, Default)]
 pub struct Params {
     pub(super) words: Vec<u32>,
@@ -154,6 +154,24 @@ impl Params {
     pub(super) fn floats(mut self, values: impl IntoIterator<Item = f32>) -> Self {
         self.words.extend(values.into_iter().map(f32::to_bits));
         self
+    }
+
+    /// As the kernels' `wide`: a double where [`centre`] is not 0, else a float. An even number of words must come before a double.
+    pub(super) fn wide(mut self, format: PixelFormat, values: impl IntoIterator<Item = f64>) -> Self {
+        for value in values {
+            if centre(format) == 0.0 {
+                self.words.push((value as f32).to_bits());
+            } else {
+                let bits = value.to_bits();
+                self.words.extend([bits as u32, (bits >> 32) as u32]);
+            }
+        }
+        self
+    }
+
+    /// Weights, as [`Params::wide`].
+    pub(super) fn weights(self, format: PixelFormat, values: impl IntoIterator<Item = f32>) -> Self {
+        self.wide(format, values.into_iter().map(f64::from))
     }
 
     pub(super) fn ints(mut self, values: impl IntoIterator<Item = i32>) -> Self {

@@ -7,6 +7,11 @@ use super::lower::{
     gradient_spec, lower_box_fused, lower_box_naive, lower_box_running, lower_direct_naive, lower_fused, lower_gradient_tiled,
     lower_separable_naive, lower_tiled, lower_two_pass, lower_unsharp_fused, lower_unsharp_naive, wrong,
 };
+use super::lower_windows::{
+    lower_compass_naive, lower_compass_tiled, lower_extremum_fused, lower_extremum_naive, lower_extremum_running, lower_median_naive,
+    lower_median_network, lower_median_select, lower_morphology_naive, lower_morphology_tiled, lower_pixelate_blocks, lower_pixelate_naive,
+    lower_pool_naive, lower_pool_tiled,
+};
 use super::spec::Spec;
 use crate::error::{Error, Result};
 use crate::filter::Border;
@@ -22,6 +27,8 @@ pub struct Task {
     pub border: Border,
     /// The frame.
     pub shape: Shape,
+    /// The frame that is written; of another size only where pooling has a stride.
+    pub output: Shape,
     /// Interleaved components of these planes.
     pub components: usize,
     /// Their indices.
@@ -37,7 +44,14 @@ impl Task {
             let components = format.components(index);
             match tasks.iter_mut().find(|t| t.op == *op && t.components == components) {
                 Some(task) => task.planes.push(index),
-                None => tasks.push(Self { op: op.clone(), border: step.border, shape: step.input, components, planes: vec![index] }),
+                None => tasks.push(Self {
+                    op: op.clone(),
+                    border: step.border,
+                    shape: step.input,
+                    output: step.output,
+                    components,
+                    planes: vec![index],
+                }),
             }
         }
         tasks
@@ -47,9 +61,9 @@ impl Task {
         self.shape.format
     }
 
-    /// Samples of all planes.
+    /// Samples of all planes that are written.
     pub fn samples(&self) -> usize {
-        self.planes.iter().map(|&p| self.shape.plane_size(p)).map(|(w, h)| w * h * self.components).sum()
+        self.planes.iter().map(|&p| self.output.plane_size(p)).map(|(w, h)| w * h * self.components).sum()
     }
 }
 
@@ -261,6 +275,118 @@ pub static TABLE: &[Variant] = &[
             other => Err(wrong(other)),
         },
         cost: |task| Cost { bytes: io_bytes(task), instructions: 40.0, launches: 1.0 },
+    },
+    Variant {
+        name: "naive",
+        family: "compass",
+        about: "a thread per sample, nine samples from global memory (L1)",
+        lower: lower_compass_naive,
+        cost: |task| naive_cost(task, 16.0),
+    },
+    Variant {
+        name: "tiled",
+        family: "compass",
+        about: "4x4 samples per thread in registers, neighbours by shuffle, all eight kernels from one window; tiles of 120x16",
+        lower: lower_compass_tiled,
+        cost: |task| Cost { bytes: io_bytes(task), instructions: 45.0, launches: 1.0 },
+    },
+    Variant {
+        name: "naive",
+        family: "extremum",
+        about: "a thread per sample, the whole window from global memory (L1); windows up to 16129 samples",
+        lower: lower_extremum_naive,
+        cost: |task| naive_cost(task, taps_of(task)),
+    },
+    Variant {
+        name: "fused",
+        family: "extremum",
+        about: "one launch: van Herk's method down 4 or 8 rows in registers, then across four columns a lane, 16-bit pairs; radius up to 31",
+        lower: lower_extremum_fused,
+        cost: |task| {
+            let (w, h) = extent(task);
+            Cost { bytes: io_bytes(task), instructions: ((w + h) / 8.0 + 12.0) * 128.0 / (130.0 - w).max(16.0), launches: 1.0 }
+        },
+    },
+    Variant {
+        name: "running",
+        family: "extremum",
+        about: "the fused kernel up to radius 15, then passes that make the window five times as large each, 25 reads per sample: any radius",
+        lower: lower_extremum_running,
+        cost: |task| {
+            let passes = extent(task).0.max(extent(task).1).ln() / 5f64.ln() - 2.0;
+            let passes = passes.ceil().max(0.0);
+            Cost { bytes: io_bytes(task) * (1.0 + passes), instructions: 30.0 + 120.0 * passes, launches: 1.0 + passes }
+        },
+    },
+    Variant {
+        name: "naive",
+        family: "morphology",
+        about: "a thread per sample, nine samples from global memory (L1)",
+        lower: lower_morphology_naive,
+        cost: |task| naive_cost(task, 9.0),
+    },
+    Variant {
+        name: "tiled",
+        family: "morphology",
+        about: "4x4 samples per thread in registers, neighbours by shuffle; tiles of 120x16",
+        lower: lower_morphology_tiled,
+        cost: |task| Cost { bytes: io_bytes(task), instructions: 25.0, launches: 1.0 },
+    },
+    Variant {
+        name: "naive",
+        family: "median",
+        about: "a thread per sample, the window read from global memory (L1) once per bit of a sample; any size",
+        lower: lower_median_naive,
+        cost: |task| naive_cost(task, taps_of(task) * f64::from(task.format().depth)),
+    },
+    Variant {
+        name: "network",
+        family: "median",
+        about: "selection network in registers, two samples of 16 bits per instruction, sorted columns lent by shuffle; radius up to 2, any rank",
+        lower: lower_median_network,
+        cost: |task| Cost { bytes: io_bytes(task), instructions: 4.0 * taps_of(task) + 10.0, launches: 1.0 },
+    },
+    Variant {
+        name: "select",
+        family: "median",
+        about: "rank found bit by bit, the window in shared memory, four samples per thread; tiles of 32x16 whose windows fit 46 KiB",
+        lower: lower_median_select,
+        cost: |task| Cost {
+            bytes: io_bytes(task),
+            instructions: 3.0 * taps_of(task) * f64::from(task.format().depth) + 40.0,
+            launches: 1.0,
+        },
+    },
+    Variant {
+        name: "naive",
+        family: "pool",
+        about: "a thread per sample that is written, its window from global memory (L1); any size",
+        lower: lower_pool_naive,
+        cost: |task| naive_cost(task, taps_of(task)),
+    },
+    Variant {
+        name: "tiled",
+        family: "pool",
+        about: "four samples per thread from the samples that their windows span, unrolled; windows up to 7x7",
+        lower: lower_pool_tiled,
+        cost: |task| Cost { bytes: io_bytes(task), instructions: 2.5 * taps_of(task) + 15.0, launches: 1.0 },
+    },
+    Variant {
+        name: "naive",
+        family: "pixelate",
+        about: "a thread per sample, its whole block from global memory (L1); blocks up to 16129 samples",
+        lower: lower_pixelate_naive,
+        cost: |task| naive_cost(task, taps_of(task)),
+    },
+    Variant {
+        name: "blocks",
+        family: "pixelate",
+        about: "a warp per block of pixels (128 threads above 1024 samples) sums it and writes it: each sample read once; any size",
+        lower: lower_pixelate_blocks,
+        cost: |task| {
+            // Small blocks leave lanes idle.
+            Cost { bytes: io_bytes(task), instructions: 8.0 + 1600.0 / taps_of(task), launches: 1.0 }
+        },
     },
 ];
 
