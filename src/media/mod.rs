@@ -25,6 +25,7 @@ mod mux;
 mod output;
 mod output_defaults;
 mod owned;
+mod reader;
 mod sequence;
 mod slab;
 

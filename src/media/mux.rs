@@ -327,10 +327,12 @@ impl<'a> Wanted<'a> {
         if holds == 0 && stream.kind != StreamKind::Attachment {
             return Ok(Some(format!("{container} cannot hold {}", stream.codec)));
         }
+        if holds_one_stream(self.chosen.container) {
+            return Ok(Some(format!("{container} holds the one video stream only")));
+        }
         // Containers without a file of their own connect or create files in their header: no trial there.
         if self.chosen.container.flags & ffi::AVFMT_NOFILE != 0 {
-            let single = matches!(container.as_str(), "image2" | "null");
-            return Ok(single.then(|| format!("{container} holds pictures only")));
+            return Ok((container == "null").then(|| format!("{container} holds pictures only")));
         }
         let mut output = Output::new(self.chosen, "")?;
         output.get().strict_std_compliance = ffi::FF_COMPLIANCE_EXPERIMENTAL;
@@ -448,6 +450,15 @@ impl<'a> Wanted<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a container is one elementary stream or single pictures: one that has a default for video alone. Its muxer may
+/// not check, and would write the packets of other streams between the pictures.
+fn holds_one_stream(container: &ffi::AVOutputFormat) -> bool {
+    use ffi::AVCodecID::AV_CODEC_ID_NONE;
+    container.video_codec != AV_CODEC_ID_NONE
+        && container.audio_codec == AV_CODEC_ID_NONE
+        && container.subtitle_codec == AV_CODEC_ID_NONE
 }
 
 /// Side data that says how the picture is shown, true of the filtered picture too.
