@@ -166,6 +166,10 @@ impl DecodeSource {
                 Pulled::Packet(packet) => source.held.push_back(packet),
                 Pulled::Frame(frame) => break frame,
                 Pulled::End if source.cancel.requested() => return Err(Error::failed(operation, "interrupted before the first frame")),
+                Pulled::End if source.reader.index_came_late() => {
+                    return Err(Error::failed(operation, "its index lies at the end, and a pipe cannot be rewound to its pictures")
+                        .hint("name the file itself, or write it with its index in front (ffmpeg -movflags +faststart)"));
+                }
                 Pulled::End => {
                     let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
                     return Err(Error::failed(operation, format!("it holds no {} frame that can be decoded{lines}", source.info.codec)));

@@ -9,10 +9,14 @@ use super::decode::{DecodeSource, SourceOptions, Start};
 use super::info::SourceInfo;
 use super::io::{FdInput, Interrupt};
 use super::owned::{self, Dict};
+use super::reader::MICROSECONDS;
 use super::sequence::Sequence;
-use super::{av_failed, c_string, describe, log, prepare, redact};
+use super::{av_failed, c_string, describe, log, prepare, redact, rescale, timestamp};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+
+/// Starts up to here are kept as they are.
+const NEAR_ZERO_US: i64 = 1_000_000;
 
 /// Which input, and how.
 #[derive(Clone, Debug, Default)]
@@ -142,6 +146,7 @@ impl Input {
         if let Some(limit) = spec.frames.into_iter().chain(images).min() {
             info.frames = Some(info.frames.map_or(limit, |n| n.min(limit)));
         }
+        warnings.extend(start_at_zero(&demuxer, &mut info));
         if (info.width == 0 || info.height == 0) && info.shape.is_none() && matches!(place, Place::File) {
             let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
             return Err(Error::failed(tried, format!("its video stream has no picture size: the header is damaged or cut off{lines}")));
@@ -163,6 +168,21 @@ impl Input {
         let start = Start { demuxer, info, cancel, warnings, images, frames: spec.frames, threads: spec.threads };
         DecodeSource::new(start, options)
     }
+}
+
+/// Has every time counted from the input's start when that is far from zero (broadcasts, cameras), as ffmpeg does; a start
+/// near zero (priming, reordered pictures, a late stream) is kept. Returns what to say about it.
+fn start_at_zero(demuxer: &Demuxer, info: &mut SourceInfo) -> Option<String> {
+    // SAFETY: the context is open and probed.
+    let start = timestamp(unsafe { (*demuxer.as_ptr()).start_time }).filter(|start| start.abs() > NEAR_ZERO_US)?;
+    info.start_us = start;
+    for chapter in &mut info.chapters {
+        let shift = rescale(start, MICROSECONDS, chapter.time_base.into());
+        chapter.start = chapter.start.saturating_sub(shift).max(0);
+        chapter.end = chapter.end.saturating_sub(shift).max(0);
+    }
+    let seconds = start as f64 / f64::from(ffi::AV_TIME_BASE);
+    Some(format!("the input's times start at {seconds:.3} s: they are counted from there"))
 }
 
 struct OpenRequest<'a> {

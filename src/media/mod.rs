@@ -10,6 +10,7 @@ use ffmpeg_next::ffi;
 
 use crate::error::{Error, Result};
 
+mod container;
 mod convert;
 mod decode;
 mod doctor;

@@ -114,8 +114,11 @@ impl Reader {
         }
     }
 
-    pub(super) fn demuxer(&self) -> &Demuxer {
-        &self.demuxer
+    /// Whether this is an MP4 whose samples had gone by before its index came: through a pipe there is no way back.
+    pub(super) fn index_came_late(&self) -> bool {
+        // SAFETY: an open demuxer; its IO context, if there is one, lives as long.
+        let piped = unsafe { (*self.demuxer.as_ptr()).pb.as_ref() }.is_some_and(|pb| pb.seekable == 0);
+        piped && self.promise.pictures.is_some_and(|listed| listed > 0) && self.pictures == 0
     }
 
     /// The next packet of any stream; None at the end, and when cancelled.
