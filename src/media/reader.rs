@@ -42,13 +42,19 @@ impl Promise {
             let count = ffi::avformat_index_get_entries_count(stream);
             // Empty entries repeat the picture before; the demuxers pass over them.
             let listed = (0..count).filter(|&n| ffi::avformat_index_get_entry(stream, n).as_ref().is_some_and(|e| e.size() > 0)).count();
+            let listed = listed as u64;
             let mov = container.contains("mov");
-            // Other demuxers index key frames only, or what they have read so far.
-            let pictures = (mov || container == "avi").then_some(listed as u64);
+            let pictures = match container {
+                _ if mov => Some(listed),
+                // An AVI that was cut off has lost its index; its header counts the frames too.
+                "avi" => Some(u64::try_from((*stream).nb_frames).unwrap_or(0)).map(|n| if count as u64 + 1 >= n { listed } else { n }),
+                // Other demuxers index key frames only, or what they have read so far.
+                _ => None,
+            };
             // Measured or guessed durations say nothing about an end that is missing; nor do edit lists, but MP4 has an index.
             let stated = (*context).duration_estimation_method == ffi::AVDurationEstimationMethod::AVFMT_DURATION_FROM_STREAM && !mov;
-            let start = timestamp((*context).start_time).unwrap_or(0);
-            let end_us = timestamp((*context).duration).filter(|&d| stated && d > 0).map(|d| d.saturating_add(start));
+            // Matroska's duration is its end, counted from 0. Where it is counted from the start, this asks for less.
+            let end_us = timestamp((*context).duration).filter(|&d| stated && d > 0);
             Self { pictures, end_us }
         }
     }
