@@ -44,13 +44,15 @@ impl Promise {
             let listed = (0..count).filter(|&n| ffi::avformat_index_get_entry(stream, n).as_ref().is_some_and(|e| e.size() > 0)).count();
             let listed = listed as u64;
             let mov = container.contains("mov");
-            let pictures = match container {
-                _ if mov => Some(listed),
-                // An AVI that was cut off has lost its index; its header counts the frames too.
-                "avi" => Some(u64::try_from((*stream).nb_frames).unwrap_or(0)).map(|n| if count as u64 + 1 >= n { listed } else { n }),
-                // Other demuxers index key frames only, or what they have read so far.
-                _ => None,
-            };
+            // Other demuxers index key frames only, or what they have read so far.
+            let pictures = (mov || container == "avi").then_some(listed);
+            if container == "avi" {
+                // An AVI that was cut off has lost its index, which was to reach to the end; its header has the length in ticks.
+                let ticks = (*stream).nb_frames;
+                let reach = ffi::avformat_index_get_entry(stream, count - 1).as_ref().map_or(0, |e| e.timestamp);
+                let end = rescale(ticks, (*stream).time_base.into(), MICROSECONDS);
+                return Self { pictures, end_us: (reach < ticks / 4 * 3).then_some(end) };
+            }
             // Measured or guessed durations say nothing about an end that is missing; nor do edit lists, but MP4 has an index.
             let stated = (*context).duration_estimation_method == ffi::AVDurationEstimationMethod::AVFMT_DURATION_FROM_STREAM && !mov;
             // Matroska's duration is its end, counted from 0. Where it is counted from the start, this asks for less.
