@@ -52,4 +52,4 @@ convoy run long.mp4 -o "$out/o.mp4" -y --backend cuda --vf gblur=sigma=2 "${x264
 section "stages of the CUDA job without an encoder"
 convoy run long.mp4 -o null: --backend cuda --vf gblur=sigma=2 --progress none --stats
 section "bench"
-convoy bench --backend cuda --frames 600
+convoy bench --backend cuda --level kernel,loop

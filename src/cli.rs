@@ -175,9 +175,30 @@ pub struct BenchArgs {
     /// What filters the frames.
     #[arg(long, value_enum, default_value_t)]
     pub backend: Backend,
+    /// What to measure: kernels on the device, the device loop, whole runs; a list (default: all that apply).
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
+    pub level: Vec<Level>,
     /// Print JSON instead of a table.
     #[arg(long)]
     pub json: bool,
+}
+
+impl BenchArgs {
+    /// Whether `level` was asked for.
+    pub fn wants(&self, level: Level) -> bool {
+        self.level.is_empty() || self.level.contains(&level)
+    }
+}
+
+/// `--level` of `bench`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Level {
+    /// Data on the device, beside the device copy.
+    Kernel,
+    /// Pinned memory up, filter, down, over several lanes.
+    Loop,
+    /// Whole processes, beside ffmpeg.
+    Pipeline,
 }
 
 /// `--backend`.

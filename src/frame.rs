@@ -98,6 +98,11 @@ impl PixelFormat {
         Self { model: Model::Rgb, ..Self::gray(depth) }
     }
 
+    /// The same components, each in a plane of its own and in the low bits.
+    pub const fn planar(self) -> Self {
+        Self { packing: Packing::Planar, high_bits: false, ..self }
+    }
+
     /// Storage of one sample.
     pub const fn sample(self) -> Sample {
         match self.depth {
@@ -152,7 +157,7 @@ impl PixelFormat {
 impl fmt::Display for PixelFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.model {
-            Model::Gray => write!(f, "gray")?,
+            Model::Gray => write!(f, "gray{}", if self.alpha { " and alpha" } else { "" })?,
             Model::Rgb => write!(f, "gbr{}", if self.alpha { "a" } else { "" })?,
             Model::Yuv => {
                 let chroma = match (self.chroma_shift_x, self.chroma_shift_y) {
@@ -169,6 +174,10 @@ impl fmt::Display for PixelFormat {
         match self.sample() {
             Sample::F32 => write!(f, " float"),
             Sample::U8 | Sample::U16 => write!(f, " {}-bit", self.depth),
+        }?;
+        match self.packing {
+            Packing::Planar => Ok(()),
+            Packing::SemiPlanar => write!(f, " semi-planar"),
         }
     }
 }
@@ -446,6 +455,10 @@ mod tests {
                 PixelFormat::yuv(10, 1, 0),
                 PixelFormat::yuv(12, 0, 0),
                 PixelFormat::gbr(16),
+                PixelFormat { alpha: true, ..PixelFormat::gbr(32) },
+                PixelFormat { alpha: true, ..PixelFormat::yuv(8, 1, 0) },
+                PixelFormat { packing: Packing::SemiPlanar, ..PixelFormat::yuv(8, 1, 1) },
+                PixelFormat { packing: Packing::SemiPlanar, high_bits: true, ..PixelFormat::yuv(10, 1, 1) },
             ] {
                 let layout = FrameLayout::packed(Shape { format, width: w, height: h }).unwrap();
                 let mut end = 0;
@@ -455,7 +468,7 @@ mod tests {
                     assert!(plane.pitch >= plane.row_bytes(format.sample()));
                     assert_eq!(plane.pitch % PITCH_ALIGN, 0);
                     if format.is_chroma(index) {
-                        assert_eq!(plane.pitch, layout.planes[0].pitch >> format.chroma_shift_x);
+                        assert_eq!(plane.pitch, (layout.planes[0].pitch >> format.chroma_shift_x) * format.components(index));
                     }
                     end = plane.end(format.sample());
                 }

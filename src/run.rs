@@ -9,7 +9,7 @@ use crate::backend::{self, BuildOptions, Choice, Device};
 use crate::cancel::Cancel;
 use crate::cli::{Backend, RunArgs, StatsForm};
 use crate::error::{Error, Result};
-use crate::filter;
+use crate::filter::{self, Filter};
 use crate::frame::Shape;
 use crate::media::{self, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Rational, SourceInfo, SourceOptions, VideoEncoder};
 use crate::output::{Committed, Target};
@@ -69,13 +69,19 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     let opened = Opened::open(args, cancel)?;
     let device = open_device(args, filters.is_empty())?;
     let budget = Budget::new(args.memory.unwrap_or_else(default_budget));
-    let started = opened.start(args, device.as_ref(), &budget, cancel)?;
+    let started = opened.start(
+        args,
+        &filters,
+        SourceOptions { mem: device.host_memory(), budget: Arc::clone(&budget), threads: args.threads },
+        cancel,
+    )?;
     let plan = filter::plan(&filters, started.shape)?;
     let options = BuildOptions { lanes: args.lanes, threads: args.threads, variant: args.variant.clone(), budget };
     // Nothing to compute: the frames pass by, whatever device their memory belongs to.
     let built = if plan.steps.is_empty() { Cpu::new().build(&plan, &options)? } else { device.build(&plan, &options)? };
     if args.verbose {
         status::say(format_args!("input {} ({})", media::redact(&args.input), started.shape));
+        started.counters.iter().for_each(|c| note(&c.notes()));
         status::say(format_args!("device {}", device.describe()));
         built.notes.iter().for_each(status::say);
     }
@@ -88,6 +94,7 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
         warn(muxer.warnings());
         if args.verbose {
             status::say(format_args!("encoder {} ({})", encoder.name(), encoder.pixel_format()));
+            note(&encoder.counters().notes());
         }
         counters.push(encoder.counters());
         (Box::new(encoder), Box::new(muxer))
@@ -154,6 +161,10 @@ fn warn(warnings: &[String]) {
     warnings.iter().for_each(|w| status::warn(w));
 }
 
+fn note(notes: &[String]) {
+    notes.iter().for_each(status::say);
+}
+
 fn encode_spec(args: &RunArgs) -> EncodeSpec {
     EncodeSpec {
         codec: args.codec.clone(),
@@ -212,16 +223,18 @@ impl Opened {
     }
 
     /// Opens the decoder with the device's host memory; its first frame tells the true shape.
-    fn start(self, args: &RunArgs, device: &dyn Device, budget: &Arc<Budget>, cancel: &Cancel) -> Result<Started> {
-        let mem = device.host_memory();
+    fn start(self, args: &RunArgs, filters: &[Filter], options: SourceOptions, cancel: &Cancel) -> Result<Started> {
         match self {
             Self::Media(input) => {
-                let source = input.into_source(SourceOptions { mem, budget: Arc::clone(budget), threads: args.threads })?;
+                let mut source = input.into_source(options)?;
+                if filter::separates_chroma(filters, source.shape()) {
+                    source.separate_chroma()?;
+                }
                 Ok(Started { info: source.info(), shape: source.shape(), counters: Some(source.counters()), source: Box::new(source) })
             }
             Self::Synth(spec) => {
                 let info = Arc::new(SourceInfo::generated("synth", spec.shape, Rational { num: spec.rate.0, den: spec.rate.1 })?);
-                let source = Synth::new(spec, args.frames, mem, Arc::clone(budget), cancel.clone())?;
+                let source = Synth::new(spec, args.frames, options.mem, options.budget, cancel.clone())?;
                 Ok(Started { info, shape: spec.shape, counters: None, source: Box::new(source) })
             }
         }

@@ -20,7 +20,9 @@ fn kernel(n: usize) -> String {
 
 fn raw_of(clip: &Path, pix_fmt: &str, graph: Option<&str>) -> Vec<u8> {
     let mut args = vec!["-i", path_str(clip)];
-    if let Some(graph) = graph {
+    // FFV1 keeps 8-bit RGB as bgr0: ffmpeg must filter the planes that we filter.
+    let graph = graph.map(|graph| format!("format={pix_fmt},{graph}"));
+    if let Some(graph) = &graph {
         args.extend(["-vf", graph]);
     }
     args.extend(["-f", "rawvideo", "-pix_fmt", pix_fmt, "-"]);
@@ -46,8 +48,8 @@ fn agree(graph: &str, formats: &[&str], margin: usize) {
     }
 }
 
-/// 12 bits and RGB come with the next filters' issue; these are what FFmpeg and we both filter natively.
-const FORMATS: [&str; 6] = ["gray", "yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le"];
+/// What FFmpeg and we both filter natively.
+const FORMATS: [&str; 8] = ["gray", "yuv420p", "yuv422p", "yuv444p", "yuv420p10le", "yuv422p10le", "yuv444p12le", "gbrp"];
 
 #[test]
 fn convolution_agrees_with_ffmpeg() {
@@ -80,6 +82,20 @@ fn unsharp_agrees_with_ffmpeg_at_8_bits() {
 #[test]
 fn sobel_agrees_with_ffmpeg() {
     for graph in ["sobel", "sobel=planes=1:scale=0.5:delta=10"] {
+        agree(graph, &FORMATS, 3);
+    }
+}
+
+#[test]
+fn avgblur_agrees_with_ffmpeg() {
+    for graph in ["avgblur=2", "avgblur=sizeX=5:sizeY=1", "avgblur=sizeX=3:planes=1"] {
+        agree(graph, &FORMATS, 8);
+    }
+}
+
+#[test]
+fn prewitt_roberts_and_scharr_agree_with_ffmpeg() {
+    for graph in ["prewitt", "roberts=scale=2", "scharr=planes=5:delta=3"] {
         agree(graph, &FORMATS, 3);
     }
 }

@@ -19,7 +19,7 @@ use cases::{Case, default_cases};
 use device::{KernelRow, LoopRow};
 
 use crate::cancel::Cancel;
-use crate::cli::BenchArgs;
+use crate::cli::{Backend, BenchArgs, Level};
 use crate::error::{Error, Result};
 use crate::pipeline::{Item, Source};
 use crate::pool::{Budget, Heap};
@@ -67,7 +67,6 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
     if ffmpeg.is_none() {
         crate::status::say("ffmpeg is not installed: its column stays empty");
     }
-    let raw = raw_file(args.size, args.frames)?;
     let mut table = Table {
         size: format!("{}x{}", args.size.0, args.size.1),
         frames: args.frames,
@@ -79,24 +78,27 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
         loops: Vec::new(),
         opencv: Vec::new(),
     };
-    if !args.json {
-        print_heading(&table);
-    }
-    for case in cases {
-        let row = measure(args, &raw, case, table.ffmpeg.is_some())?;
+    if args.wants(Level::Pipeline) {
+        let raw = raw_file(args.size, args.frames)?;
         if !args.json {
-            print_row(&row);
+            print_heading(&table);
         }
-        table.rows.push(row);
+        for case in cases {
+            let row = measure(args, &raw, case, table.ffmpeg.is_some())?;
+            if !args.json {
+                print_row(&row);
+            }
+            table.rows.push(row);
+        }
     }
-    if args.backend != crate::cli::Backend::Cpu {
-        match device::kernel_rows(args.size, &graphs).and_then(|kernels| Ok((kernels, device::loop_rows(args.size, "gblur=sigma=2")?))) {
+    if args.backend != Backend::Cpu {
+        match device_levels(args, &graphs) {
             Ok((kernels, loops)) => (table.kernels, table.loops) = (kernels, loops),
-            Err(error) if args.backend == crate::cli::Backend::Cuda => return Err(error),
+            Err(error) if args.backend == Backend::Cuda => return Err(error),
             Err(_) => crate::status::say("no kernel times: CUDA is not available (see `convoy doctor`)"),
         }
     }
-    if args.vf.is_empty() && args.backend != crate::cli::Backend::Cuda {
+    if args.vf.is_empty() && args.backend != Backend::Cuda && args.wants(Level::Kernel) {
         table.opencv = opencv::rows(args.size, args.runs)?;
     }
     if args.json {
@@ -107,6 +109,12 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
         opencv::print(&table.opencv);
     }
     Ok(())
+}
+
+fn device_levels(args: &BenchArgs, graphs: &[String]) -> Result<(Vec<KernelRow>, Vec<LoopRow>)> {
+    let kernels = if args.wants(Level::Kernel) { device::kernel_rows(args.size, graphs)? } else { Vec::new() };
+    let loops = if args.wants(Level::Loop) { device::loop_rows(args.size, "gblur=sigma=2")? } else { Vec::new() };
+    Ok((kernels, loops))
 }
 
 fn print_heading(table: &Table) {

@@ -40,6 +40,14 @@ pub fn plan(filters: &[Filter], input: Shape) -> Result<Plan> {
     Ok(Plan { input, steps })
 }
 
+/// Whether a filter of the chain treats U and V differently, so that they cannot share a plane (NV12, P010): the frames
+/// must be made planar on entry. A step has one operation per plane; rare masks are not worth a second form of every kernel.
+pub fn separates_chroma(filters: &[Filter], input: Shape) -> bool {
+    let planar = Shape { format: input.format.planar(), ..input };
+    input.format.packing == Packing::SemiPlanar
+        && plan(filters, planar).is_ok_and(|plan| plan.steps.iter().any(|step| step.planes.get(1) != step.planes.get(2)))
+}
+
 /// Why a filter does not fit, and what to do.
 struct Unfit {
     cause: String,

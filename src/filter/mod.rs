@@ -15,7 +15,7 @@ pub mod plan;
 mod table;
 
 pub use catalog::{describe, list};
-pub use lower::plan;
+pub use lower::{plan, separates_chroma};
 pub use parse::parse;
 
 use expr::Expr;

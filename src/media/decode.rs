@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ffmpeg_next::ffi;
 
+use super::counters::MediaCounters;
+use super::format::Way;
 use super::info::{SourceInfo, StreamKind};
 use super::input::Demuxer;
 use super::intake::Intake;
@@ -33,41 +35,6 @@ pub struct SourceOptions {
     pub budget: Arc<Budget>,
     /// Decoder threads; None lets FFmpeg choose.
     pub threads: Option<usize>,
-}
-
-/// Counted while media flows; shared with whoever reports.
-#[derive(Debug, Default)]
-pub struct MediaCounters {
-    /// Bytes that the host copied to bring frames into shape; 0 for planar codecs.
-    pub host_copied_bytes: AtomicU64,
-    /// Packets that arrived damaged, could not be read, or that the decoder refused.
-    pub corrupt_packets: AtomicU64,
-    /// Pictures that were decoded with errors.
-    pub corrupt_pictures: AtomicU64,
-    warnings: Mutex<Vec<String>>,
-}
-
-impl MediaCounters {
-    /// What the user should know, each once, in order.
-    pub fn warnings(&self) -> Vec<String> {
-        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Damaged packets and pictures together.
-    pub fn damaged(&self) -> u64 {
-        [&self.corrupt_packets, &self.corrupt_pictures].map(|n| n.load(Ordering::Relaxed)).iter().sum()
-    }
-
-    pub(super) fn warn(&self, text: String) {
-        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        if !warnings.contains(&text) {
-            warnings.push(text);
-        }
-    }
-
-    pub(super) fn copied(&self, bytes: usize) {
-        self.host_copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
 }
 
 struct Decoder {
@@ -197,21 +164,54 @@ impl DecodeSource {
         Arc::clone(&self.intake.counters)
     }
 
+    /// Gives U and V planes of their own when they share one (NV12, P010), for filters that treat them differently. Call it
+    /// before the first item is taken. The samples are moved without loss, by the host, and counted.
+    ///
+    /// # Errors
+    /// When the size cannot be laid out, or items were taken already.
+    pub fn separate_chroma(&mut self) -> Result<()> {
+        let planar = self.intake.shape.format.planar();
+        if planar == self.intake.shape.format {
+            return Ok(());
+        }
+        let operation = || format!("cannot convert input '{}'", self.intake.name);
+        if self.seq > 0 {
+            return Err(Error::failed(operation(), "internal error: frames were taken before"));
+        }
+        let shape = Shape { format: planar, ..self.intake.shape };
+        FrameLayout::packed(shape)?;
+        let info = Arc::get_mut(&mut self.info).ok_or_else(|| Error::failed(operation(), "internal error: the info is shared already"))?;
+        info.shape = Some(shape);
+        self.intake.shape = shape;
+        self.intake.counters.note(format!(
+            "{} frames are converted to planar {planar} on entry (without loss), since a filter treats U and V differently",
+            info.pixel_format
+        ));
+        Ok(())
+    }
+
     /// Takes shape, colour and aspect from the first frame.
     fn adopt(&mut self, first: &AvFrame) -> Result<()> {
         let frame = first.get();
         let name = self.info.name.clone();
         let operation = || format!("cannot filter input '{name}'");
         let pixel_format = format::av_from_raw(frame.format).ok_or_else(|| Error::failed(operation(), "its pixel format is unknown"))?;
-        let native = format::native(pixel_format)
-            .or_else(|| format::nearest_native(pixel_format).map(|(_, native)| native))
+        let entry = format::entry(pixel_format)
             .ok_or_else(|| Error::failed(operation(), format!("pixel format {} cannot be converted", format::name(pixel_format))))?;
         let side = |s: i32| usize::try_from(s).unwrap_or(0);
-        self.intake.shape = Shape { format: native, width: side(frame.width), height: side(frame.height) };
+        self.intake.shape = Shape { format: entry.format, width: side(frame.width), height: side(frame.height) };
+        self.intake.coded = Some(pixel_format);
         FrameLayout::packed(self.intake.shape)?;
         let info = Arc::get_mut(&mut self.info).ok_or_else(|| Error::failed(operation(), "internal error: the info is shared already"))?;
         (info.width, info.height, info.shape) = (self.intake.shape.width, self.intake.shape.height, Some(self.intake.shape));
         info.pixel_format = format::name(pixel_format);
+        info.coded_format = Some(pixel_format);
+        let text = format!("{} frames are converted to {} on entry, since filters work on planes", info.pixel_format, entry.format);
+        match entry.way {
+            Way::Native => {}
+            Way::Lossless => self.intake.counters.note(format!("{text} (without loss)")),
+            Way::Lossy => self.intake.counters.warn(format!("{text}; this loses precision")),
+        }
         if frame.interlaced_frame != 0 {
             // The picture knows better than the container which field is shown first.
             info.interlaced = true;
@@ -396,7 +396,7 @@ impl DecodeSource {
         let time = self.time_of(&frame);
         self.position = time.pts.map(|pts| pts.saturating_add(time.duration.max(1)));
         let seq = self.seq;
-        let (layout, mem) = self.intake.take(frame, seq == 0)?;
+        let (layout, mem) = self.intake.take(frame)?;
         self.seq += 1;
         Ok(Frame { layout, time, seq, born: Instant::now(), mem })
     }

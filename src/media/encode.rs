@@ -8,11 +8,13 @@ use std::sync::Arc;
 use ffmpeg_next::ffi;
 
 use super::convert::{Converter, Picture};
-use super::decode::MediaCounters;
-use super::encoder_setup::{Context, EncoderRequest, check_options, check_size, open_context, pick_format};
+use super::counters::MediaCounters;
+use super::encoder_setup::{Context, EncoderRequest, check_options, check_size, open_context};
+use super::exit::{Way as ExitWay, pick_format};
 use super::info::Colour;
 use super::intake::release_frame;
 use super::owned::AvFrame;
+use super::repack::{Memory, Repack};
 use super::{Packet, Rational, av_failed, format, log, rescale, slab};
 use crate::error::{Error, Result};
 use crate::frame::{Frame, FrameMem, Shape};
@@ -33,6 +35,8 @@ pub struct VideoEncoder {
     colour: Colour,
     frame_format: ffi::AVPixelFormat,
     conversion: Option<Conversion>,
+    /// Bytes that a conversion writes per frame.
+    payload: usize,
     wrapper: AvFrame,
     last_pts: Option<i64>,
     /// (pts, duration) of frames in the encoder: most encoders forget durations.
@@ -41,11 +45,11 @@ pub struct VideoEncoder {
 }
 
 /// From the frames' format to the one that the encoder takes.
-struct Conversion {
-    converter: Converter,
-    from: Picture,
-    to: Picture,
-    payload: usize,
+enum Conversion {
+    /// Samples are moved.
+    Repack(Box<Repack>),
+    /// Samples are computed anew by swscale.
+    Scale { converter: Converter, from: Picture, to: Picture },
 }
 
 impl VideoEncoder {
@@ -54,30 +58,26 @@ impl VideoEncoder {
         let name = chosen.codec_name();
         let counters = Arc::new(MediaCounters::default());
         check_options(chosen.codec, spec)?;
-        let picked = pick_format(chosen.codec, spec, *shape, info.colour)?;
-        if let Some(warning) = &picked.warning {
-            counters.warn(warning.clone());
-        }
+        let picked = pick_format(chosen.codec, spec, *shape, info)?;
+        picked.warning.iter().for_each(|text| counters.warn(text.clone()));
+        picked.note.iter().for_each(|text| counters.note(text.clone()));
         check_size(&name, picked.target, *shape)?;
         let (context, time_base) = open_context(request, &picked)?;
-        let conversion = (picked.source != picked.target || picked.target_full_range != info.colour.full_range()).then(|| {
-            let picture = |format, full_range| Picture {
-                format,
-                width: shape.width as i32,
-                height: shape.height as i32,
-                matrix: info.colour.matrix,
-                full_range,
-            };
-            Conversion {
-                converter: Converter::new(),
-                from: picture(picked.source, info.colour.full_range()),
-                to: picture(picked.target, picked.target_full_range),
-                payload: shape.payload_bytes(),
+        let conversion = match picked.way {
+            ExitWay::AsIs => None,
+            ExitWay::Repack(repack) => Some(Conversion::Repack(repack)),
+            ExitWay::Scale(source) => {
+                let picture = |format, full_range| Picture {
+                    format,
+                    width: shape.width as i32,
+                    height: shape.height as i32,
+                    matrix: info.colour.matrix,
+                    full_range,
+                };
+                let (from, to) = (picture(source, info.colour.full_range()), picture(picked.target, picked.target_full_range));
+                Some(Conversion::Scale { converter: Converter::new(), from, to })
             }
-        });
-        // A yuvj format is the same samples under another name.
-        let conversion =
-            conversion.filter(|c| c.from.full_range != c.to.full_range || format::native(c.from.format) != format::native(c.to.format));
+        };
         Ok(Self {
             context,
             name,
@@ -88,6 +88,7 @@ impl VideoEncoder {
             colour: info.colour,
             frame_format: picked.target,
             conversion,
+            payload: shape.payload_bytes(),
             wrapper: AvFrame::alloc()?,
             last_pts: None,
             durations: VecDeque::with_capacity(MOST_DURATIONS),
@@ -135,12 +136,12 @@ impl VideoEncoder {
         for (pitch, plane) in pitches.iter_mut().zip(layout.planes()) {
             *pitch = i32::try_from(plane.pitch).map_err(|e| Error::failed(self.operation(), e))?;
         }
-        let own_format = if self.conversion.is_some() { self.source_format() } else { self.frame_format };
         let raw = self.wrapper.get_mut();
         raw.data[..4].copy_from_slice(&data);
         raw.linesize[..4].copy_from_slice(&pitches);
         raw.extended_data = raw.data.as_mut_ptr();
-        raw.format = own_format as i32;
+        // What a conversion reads is known to it; the encoder sees this one.
+        raw.format = self.frame_format as i32;
         raw.width = self.shape.width as i32;
         raw.height = self.shape.height as i32;
         let out_of_memory = || Error::failed("cannot wrap a frame for the encoder", "out of memory");
@@ -183,31 +184,38 @@ impl VideoEncoder {
         Ok(())
     }
 
-    fn source_format(&self) -> ffi::AVPixelFormat {
-        self.conversion.as_ref().map_or(self.frame_format, |c| c.from.format)
-    }
-
     /// Converts the wrapped frame into one that the encoder takes.
     fn convert(&mut self) -> Result<()> {
         let Some(conversion) = &mut self.conversion else { return Ok(()) };
         let mut target = AvFrame::alloc()?;
         let raw = target.get_mut();
-        raw.format = conversion.to.format as i32;
-        (raw.width, raw.height) = (conversion.to.width, conversion.to.height);
+        raw.format = self.frame_format as i32;
+        (raw.width, raw.height) = (self.shape.width as i32, self.shape.height as i32);
         // SAFETY: format and size are set, as the call demands.
         let code = unsafe { ffi::av_frame_get_buffer(target.as_ptr(), 0) };
         if code < 0 {
             return Err(av_failed("cannot allocate a frame for the encoder", code, log::Mark::now()));
         }
         let (source, destination) = (self.wrapper.get(), target.get());
-        // SAFETY: both frames hold pictures of the stated formats and sizes; the target is freshly allocated.
-        unsafe {
-            conversion.converter.run(
-                (conversion.from, (&source.data[..4], &source.linesize[..4])),
-                (conversion.to, (&destination.data[..4], &destination.linesize[..4])),
-            )
-        }?;
-        self.counters.copied(conversion.payload);
+        let pitches = |frame: &ffi::AVFrame| [0, 1, 2, 3].map(|p| frame.linesize[p]);
+        match conversion {
+            Conversion::Repack(repack) => {
+                let from = Memory { planes: [0, 1, 2, 3].map(|p| source.data[p].cast_const()), pitches: pitches(source) };
+                let to = Memory { planes: [0, 1, 2, 3].map(|p| destination.data[p]), pitches: pitches(destination) };
+                // SAFETY: the wrapper holds the native frame of this shape; the target is freshly allocated for its format.
+                unsafe { repack.run((self.shape.width, self.shape.height), from, to) };
+            }
+            Conversion::Scale { converter, from, to } => {
+                // SAFETY: both frames hold pictures of the stated formats and sizes; the target is freshly allocated.
+                unsafe {
+                    converter.run(
+                        (*from, (&source.data[..4], &source.linesize[..4])),
+                        (*to, (&destination.data[..4], &destination.linesize[..4])),
+                    )
+                }?;
+            }
+        }
+        self.counters.copied(self.payload);
         self.wrapper = target;
         Ok(())
     }

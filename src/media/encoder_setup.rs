@@ -4,7 +4,8 @@ use std::ffi::CStr;
 
 use ffmpeg_next::ffi;
 
-use super::info::{Colour, SourceInfo};
+use super::exit::{Picked, Way};
+use super::info::SourceInfo;
 use super::output::{Chosen, EncodeSpec};
 use super::owned::{self, Dict};
 use super::{Rational, av_failed, c_string, format, log, output_defaults};
@@ -91,7 +92,7 @@ pub(super) fn check_options(codec: &ffi::AVCodec, spec: &EncodeSpec) -> Result<(
 }
 
 /// Formats that the encoder takes; None when it does not say.
-fn accepted(codec: &ffi::AVCodec) -> Option<Vec<ffi::AVPixelFormat>> {
+pub(super) fn accepted(codec: &ffi::AVCodec) -> Option<Vec<ffi::AVPixelFormat>> {
     if codec.pix_fmts.is_null() {
         return None;
     }
@@ -107,64 +108,8 @@ fn accepted(codec: &ffi::AVCodec) -> Option<Vec<ffi::AVPixelFormat>> {
     Some(formats)
 }
 
-fn names(formats: &[ffi::AVPixelFormat]) -> String {
+pub(super) fn names(formats: &[ffi::AVPixelFormat]) -> String {
     formats.iter().map(|&f| format::name(f)).collect::<Vec<_>>().join(", ")
-}
-
-/// The pixel formats at both ends of an encoder's input.
-pub(super) struct Picked {
-    /// Format of the frames that come.
-    pub source: ffi::AVPixelFormat,
-    /// Format that is encoded.
-    pub target: ffi::AVPixelFormat,
-    pub target_full_range: bool,
-    pub warning: Option<String>,
-}
-
-/// The encoder's pixel format: the frames' own, else one that loses nothing, else an error that names what it takes.
-pub(super) fn pick_format(codec: &ffi::AVCodec, spec: &EncodeSpec, shape: Shape, colour: Colour) -> Result<Picked> {
-    // SAFETY: static string.
-    let name = unsafe { owned::text(codec.name) }.unwrap_or_default();
-    let operation = format!("cannot encode {} with {name}", shape.format);
-    let source = format::av(shape.format).ok_or_else(|| Error::failed(&operation, "FFmpeg has no such pixel format"))?;
-    let full_range = colour.full_range();
-    let yuvj = format::av_full_range(shape.format);
-    if let Some(wanted) = &spec.pix_fmt {
-        let wanted = c_string(wanted, "pixel format")?;
-        // SAFETY: a terminated string.
-        let target = unsafe { ffi::av_get_pix_fmt(wanted.as_ptr()) };
-        return Ok(Picked { source, target, target_full_range: full_range || format::implies_full_range(target), warning: None });
-    }
-    let Some(taken) = accepted(codec) else {
-        return Ok(Picked { source, target: source, target_full_range: full_range, warning: None });
-    };
-    // JPEG only knows full range; by that name where the encoder has it.
-    let jpeg = matches!(codec.id, ffi::AVCodecID::AV_CODEC_ID_MJPEG | ffi::AVCodecID::AV_CODEC_ID_LJPEG);
-    if let Some(yuvj) = yuvj.filter(|f| taken.contains(f) && (full_range || jpeg)) {
-        let warning = (!full_range).then(|| format!("{name} stores full-range samples only: the video range is expanded"));
-        return Ok(Picked { source, target: yuvj, target_full_range: true, warning });
-    }
-    if taken.contains(&source) {
-        return Ok(Picked { source, target: source, target_full_range: full_range, warning: None });
-    }
-    // SAFETY: pure queries of swscale's tables.
-    let convertible: Vec<_> = taken.iter().copied().filter(|&f| unsafe { ffi::sws_isSupportedOutput(f) } != 0).collect();
-    let nearest = format::nearest(source, convertible.iter().copied());
-    let refusal = || {
-        let remedy = nearest.map_or("-c:v ffv1".to_owned(), |f| format!("--pix-fmt {}", format::name(f)));
-        Error::failed(&operation, format!("it takes {}", names(&taken)))
-            .hint(format!("convert with {remedy}, or choose another encoder with -c:v"))
-    };
-    let target = nearest.ok_or_else(refusal)?;
-    let loss = format::loss(source, target);
-    let serious = ffi::FF_LOSS_RESOLUTION | ffi::FF_LOSS_DEPTH | ffi::FF_LOSS_COLORSPACE | ffi::FF_LOSS_CHROMA;
-    // An encoder that takes no format of this colour model (PNG, GIF) can do nothing else, and its user expects it.
-    let model_taken = taken.iter().any(|&f| format::is_rgb(f) == (shape.format.model == Model::Rgb) && !format::is_gray(f));
-    if loss & serious != 0 && (model_taken || shape.format.model == Model::Gray) {
-        return Err(refusal());
-    }
-    let warning = Some(format!("{name} cannot take {}: frames are converted to {}", shape.format, format::name(target)));
-    Ok(Picked { source, target, target_full_range: full_range || format::implies_full_range(target), warning })
 }
 
 /// Encoders that refuse odd sizes for subsampled chroma, said before they do.
@@ -227,14 +172,15 @@ fn try_open(request: &EncoderRequest<'_>, picked: &Picked, (base, rate): (Ration
     c.color_range = if picked.target_full_range { ffi::AVColorRange::AVCOL_RANGE_JPEG } else { info.colour.range };
     c.color_primaries = info.colour.primaries;
     c.color_trc = info.colour.transfer;
-    let target_rgb = format::native(picked.target).map_or(format::native(picked.source), Some).is_some_and(|f| f.model == Model::Rgb);
+    let target_rgb = format::is_rgb(picked.target);
     // The matrix of RGB is the identity, which the RGB formats themselves say.
     c.colorspace = if target_rgb { ffi::AVColorSpace::AVCOL_SPC_RGB } else { info.colour.matrix };
     c.chroma_sample_location = info.colour.chroma_location;
     c.field_order = info.field_order;
     c.thread_count = spec.threads.map_or(0, |n| i32::try_from(n).unwrap_or(0));
     c.strict_std_compliance = ffi::FF_COMPLIANCE_UNOFFICIAL;
-    if picked.source == picked.target && info.bits_per_raw_sample > 0 && i32::from(shape.format.depth) >= info.bits_per_raw_sample {
+    let same_samples = matches!(picked.way, Way::AsIs | Way::Repack(_)) && format::depth(picked.target) == u32::from(shape.format.depth);
+    if same_samples && info.bits_per_raw_sample > 0 && i32::from(shape.format.depth) >= info.bits_per_raw_sample {
         c.bits_per_raw_sample = info.bits_per_raw_sample;
     }
     if chosen.container.flags & ffi::AVFMT_GLOBALHEADER != 0 {

@@ -3,6 +3,7 @@
 use ffmpeg_next::ffi;
 
 use super::owned;
+use super::repack::{Places, Repack};
 use crate::frame::{Model, Packing, PixelFormat, Sample};
 
 /// FFmpeg's enum value for a raw number; None for AV_PIX_FMT_NONE and numbers that this build does not know.
@@ -62,46 +63,45 @@ pub(super) fn native(format: ffi::AVPixelFormat) -> Option<PixelFormat> {
 }
 
 fn native_of(d: &ffi::AVPixFmtDescriptor) -> Option<PixelFormat> {
-    let has = |flag: libc::c_int| d.flags & flag as u64 != 0;
-    let refused = [
-        ffi::AV_PIX_FMT_FLAG_BE,
-        ffi::AV_PIX_FMT_FLAG_PAL,
-        ffi::AV_PIX_FMT_FLAG_BITSTREAM,
-        ffi::AV_PIX_FMT_FLAG_HWACCEL,
-        ffi::AV_PIX_FMT_FLAG_BAYER,
-    ];
-    if refused.into_iter().any(has) {
-        return None;
+    let places = Places::of_descriptor(d)?;
+    let planar = places.planar()?;
+    let packings = [(Packing::Planar, false), (Packing::SemiPlanar, false), (Packing::SemiPlanar, true), (Packing::Planar, true)];
+    let mut candidates = packings.into_iter().map(|(packing, high_bits)| PixelFormat { packing, high_bits, ..planar });
+    candidates.find(|&format| Places::of_native(format) == places)
+}
+
+/// Where the components of FFmpeg's `format` lie; None when not at regular places.
+pub(super) fn places(format: ffi::AVPixelFormat) -> Option<Places> {
+    descriptor(format).and_then(Places::of_descriptor)
+}
+
+/// Bits of the widest component; 0 when the format's samples lie irregularly.
+pub(super) fn depth(format: ffi::AVPixelFormat) -> u32 {
+    places(format).map_or(0, |p| p.depth())
+}
+
+/// FFmpeg's gray format with alpha beside each sample: it has none with a plane of its own.
+pub(super) fn interleaved_alpha(format: PixelFormat) -> Option<ffi::AVPixelFormat> {
+    match (format.model, format.alpha, format.depth) {
+        (Model::Gray, true, 8) => Some(ffi::AVPixelFormat::AV_PIX_FMT_YA8),
+        (Model::Gray, true, 16) => Some(ffi::AVPixelFormat::AV_PIX_FMT_YA16LE),
+        _ => None,
     }
-    let components = d.comp.get(..usize::from(d.nb_components))?;
-    let first = components.first()?;
-    let depth = u8::try_from(first.depth).ok()?;
-    let float = has(ffi::AV_PIX_FMT_FLAG_FLOAT);
-    let supported = if float { depth == 32 } else { matches!(depth, 8 | 9 | 10 | 12 | 14 | 16) };
-    let alpha = has(ffi::AV_PIX_FMT_FLAG_ALPHA);
-    let rgb = has(ffi::AV_PIX_FMT_FLAG_RGB);
-    let model = match (components.len() - usize::from(alpha), rgb) {
-        (1, false) => Model::Gray,
-        (3, true) => Model::Rgb,
-        (3, false) => Model::Yuv,
-        _ => return None,
-    };
-    let format = PixelFormat {
-        model,
-        alpha,
-        chroma_shift_x: if model == Model::Yuv { d.log2_chroma_w } else { 0 },
-        chroma_shift_y: if model == Model::Yuv { d.log2_chroma_h } else { 0 },
-        depth,
-        packing: Packing::Planar,
-        high_bits: false,
-    };
-    let bytes = format.sample().bytes() as libc::c_int;
-    // R, G, B lie in planes 2, 0, 1: the project's order G, B, R.
-    let planes: [libc::c_int; 4] = if rgb { [2, 0, 1, 3] } else { [0, 1, 2, if model == Model::Gray { 1 } else { 3 }] };
-    let planes = if model == Model::Gray { [0, 1, 2, 3] } else { planes };
-    let own_planes =
-        components.iter().zip(planes).all(|(c, plane)| (c.plane, c.step, c.offset, c.shift, c.depth) == (plane, bytes, 0, 0, first.depth));
-    (supported && own_planes && usize::from(d.nb_components) == format.plane_count()).then_some(format)
+}
+
+/// The conversion of native frames into FFmpeg's `to`, if it loses nothing.
+pub(super) fn repack_to(from: PixelFormat, to: ffi::AVPixelFormat) -> Option<Repack> {
+    Repack::between(Places::of_native(from), places(to)?)
+}
+
+/// As [`repack_to`], leaving alpha out.
+pub(super) fn repack_without_alpha(from: PixelFormat, to: ffi::AVPixelFormat) -> Option<Repack> {
+    Repack::without_alpha(Places::of_native(from), places(to)?)
+}
+
+/// The conversion of FFmpeg's `from` into native frames, if it loses nothing.
+pub(super) fn repack_from(from: ffi::AVPixelFormat, to: PixelFormat) -> Option<Repack> {
+    Repack::between(places(from)?, Places::of_native(to))
 }
 
 /// FFmpeg's format for a native one; never a yuvj format. None when FFmpeg has no such format.
@@ -131,24 +131,58 @@ pub(super) fn nearest(from: ffi::AVPixelFormat, candidates: impl Iterator<Item =
     })
 }
 
-/// The native format into which frames of `from` are converted on entry: lossless wherever FFmpeg has such a format.
-pub(super) fn nearest_native(from: ffi::AVPixelFormat) -> Option<(ffi::AVPixelFormat, PixelFormat)> {
+/// How frames of a format come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// What is filtered.
+    pub format: PixelFormat,
+    /// How it comes about.
+    pub way: Way,
+}
+
+/// What happens to samples on entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// They are filtered where they lie.
+    Native,
+    /// They are moved without loss.
+    Lossless,
+    /// They are computed anew; something is lost.
+    Lossy,
+}
+
+/// The native format in which frames of `from` are filtered: without loss wherever their samples can be told apart.
+pub(super) fn entry(from: ffi::AVPixelFormat) -> Option<Entry> {
+    if let Some(format) = native(from) {
+        return Some(Entry { format, way: Way::Native });
+    }
+    if let Some(format) = places(from).and_then(|p| p.planar()) {
+        return Some(Entry { format, way: Way::Lossless });
+    }
+    let format = scaled(from)?;
+    // swscale turns single bits into black and white; Bayer, XYZ and 4-bit RGB pass through arithmetic that rounds.
+    let way = if is_gray(from) { Way::Lossless } else { Way::Lossy };
+    Some(Entry { format, way })
+}
+
+/// The nearest native format that swscale can convert `from` into.
+fn scaled(from: ffi::AVPixelFormat) -> Option<PixelFormat> {
     // SAFETY: pure queries of swscale's tables.
     let convertible = |to: ffi::AVPixelFormat| unsafe { ffi::sws_isSupportedInput(from) != 0 && ffi::sws_isSupportedOutput(to) != 0 };
     let source = descriptor(from)?;
-    let rgb_source = source.flags & (ffi::AV_PIX_FMT_FLAG_RGB | ffi::AV_PIX_FMT_FLAG_PAL) as u64 != 0;
+    let rgb_source = source.flags & (ffi::AV_PIX_FMT_FLAG_RGB | ffi::AV_PIX_FMT_FLAG_PAL | ffi::AV_PIX_FMT_FLAG_BAYER) as u64 != 0;
     let mut candidates: Vec<_> = descriptors()
         .filter_map(|(id, d)| {
             let format = native_of(d)?;
             // RGB stays RGB and YUV stays YUV: the matrix between them is not exact.
             let same_model = source.nb_components < 3 || (format.model == Model::Rgb) == rgb_source;
-            (!is_yuvj(d) && format.sample() != Sample::F32 && same_model && convertible(id)).then_some((format.depth, id))
+            let plain = format.packing == Packing::Planar && !is_yuvj(d) && format.sample() != Sample::F32;
+            (plain && same_model && convertible(id)).then_some((format.depth, id))
         })
         .collect();
     // FFmpeg's score does not tell 10 bits in 16 from 16 bits; of equals the first one wins.
     candidates.sort_by_key(|&(depth, _)| depth);
-    let best = nearest(from, candidates.into_iter().map(|(_, id)| id))?;
-    Some((best, native(best)?))
+    nearest(from, candidates.into_iter().map(|(_, id)| id)).and_then(native)
 }
 
 #[cfg(test)]
@@ -188,9 +222,21 @@ mod tests {
         ] {
             assert_eq!(native(id), Some(format));
         }
+        let semi = |format| PixelFormat { packing: Packing::SemiPlanar, ..format };
+        for (id, format) in [
+            (AV_PIX_FMT_NV12, semi(PixelFormat::yuv(8, 1, 1))),
+            (AV_PIX_FMT_NV16, semi(PixelFormat::yuv(8, 1, 0))),
+            (AV_PIX_FMT_NV24, semi(PixelFormat::yuv(8, 0, 0))),
+            (AV_PIX_FMT_NV20LE, semi(PixelFormat::yuv(10, 1, 0))),
+            (AV_PIX_FMT_P010LE, PixelFormat { high_bits: true, ..semi(PixelFormat::yuv(10, 1, 1)) }),
+            (AV_PIX_FMT_P210LE, PixelFormat { high_bits: true, ..semi(PixelFormat::yuv(10, 1, 0)) }),
+            (AV_PIX_FMT_P016LE, semi(PixelFormat::yuv(16, 1, 1))),
+        ] {
+            assert_eq!(native(id), Some(format), "{}", name(id));
+        }
         for id in [
-            AV_PIX_FMT_NV12,
-            AV_PIX_FMT_P010LE,
+            AV_PIX_FMT_NV21,
+            AV_PIX_FMT_P010BE,
             AV_PIX_FMT_RGB24,
             AV_PIX_FMT_PAL8,
             AV_PIX_FMT_YUV420P10BE,
@@ -208,18 +254,44 @@ mod tests {
             (AV_PIX_FMT_RGB24, AV_PIX_FMT_GBRP),
             (AV_PIX_FMT_BGRA, AV_PIX_FMT_GBRAP),
             (AV_PIX_FMT_BGR0, AV_PIX_FMT_GBRP),
+            (AV_PIX_FMT_RGB565LE, AV_PIX_FMT_GBRP),
+            (AV_PIX_FMT_X2RGB10LE, AV_PIX_FMT_GBRP10LE),
+            (AV_PIX_FMT_Y210LE, AV_PIX_FMT_YUV422P10LE),
+            (AV_PIX_FMT_AYUV64LE, AV_PIX_FMT_YUVA444P16LE),
+            (AV_PIX_FMT_GBRPF32BE, AV_PIX_FMT_GBRPF32LE),
+            (AV_PIX_FMT_GRAY16BE, AV_PIX_FMT_GRAY16LE),
             (AV_PIX_FMT_YUYV422, AV_PIX_FMT_YUV422P),
             (AV_PIX_FMT_UYVY422, AV_PIX_FMT_YUV422P),
-            (AV_PIX_FMT_NV12, AV_PIX_FMT_YUV420P),
             (AV_PIX_FMT_NV21, AV_PIX_FMT_YUV420P),
-            (AV_PIX_FMT_P010LE, AV_PIX_FMT_YUV420P10LE),
+            (AV_PIX_FMT_P010BE, AV_PIX_FMT_YUV420P10LE),
             (AV_PIX_FMT_YUV420P10BE, AV_PIX_FMT_YUV420P10LE),
             (AV_PIX_FMT_RGB48LE, AV_PIX_FMT_GBRP16LE),
             (AV_PIX_FMT_RGBA64BE, AV_PIX_FMT_GBRAP16LE),
             (AV_PIX_FMT_PAL8, AV_PIX_FMT_GBRAP),
             (AV_PIX_FMT_MONOBLACK, AV_PIX_FMT_GRAY8),
         ] {
-            assert_eq!(nearest_native(id).map(|(av, _)| name(av)), Some(name(kin)), "{}", name(id));
+            let entry = entry(id).unwrap();
+            assert_eq!((av(entry.format), entry.way), (Some(kin), Way::Lossless), "{}", name(id));
         }
+        for (id, way) in [(AV_PIX_FMT_NV12, Way::Native), (AV_PIX_FMT_YA8, Way::Lossless), (AV_PIX_FMT_BAYER_BGGR8, Way::Lossy)] {
+            assert_eq!(entry(id).map(|e| e.way), Some(way), "{}", name(id));
+        }
+        assert_eq!(entry(AV_PIX_FMT_YA8).unwrap().format, PixelFormat { alpha: true, ..PixelFormat::gray(8) });
+        assert!(entry(AV_PIX_FMT_VAAPI).is_none());
+    }
+
+    #[test]
+    fn every_format_that_is_not_native_comes_back_from_its_planar_kin() {
+        let mut count = 0;
+        for (id, d) in descriptors() {
+            let Some(planar) = places(id).and_then(|p| p.planar()) else { continue };
+            assert!(repack_from(id, planar).is_some(), "{}", name(id));
+            // Written back unless samples share bytes.
+            let shared = ["565", "555", "444", "x2", "rgb8", "bgr8", "rgb4_byte", "bgr4_byte", "pal8"];
+            let shared = d.log2_chroma_w == 0 && is_rgb(id) && shared.iter().any(|s| name(id).contains(s));
+            assert_eq!(repack_to(planar, id).is_some(), !shared, "{}", name(id));
+            count += 1;
+        }
+        assert!(count > 150, "{count}");
     }
 }

@@ -131,6 +131,8 @@ pub struct SourceInfo {
     /// What is subtracted from every time of the input, in microseconds: its start, where that is far from zero.
     pub(super) start_us: i64,
     pub(super) field_order: ffi::AVFieldOrder,
+    /// The coded pixel format; None when it is unknown or there is no decoder.
+    pub(super) coded_format: Option<ffi::AVPixelFormat>,
     pub(super) bits_per_raw_sample: i32,
     pub(super) metadata: Dict,
     pub(super) chapters: Vec<Chapter>,
@@ -167,6 +169,7 @@ impl SourceInfo {
             container: "none".to_owned(),
             codec: "none".to_owned(),
             pixel_format: shape.format.to_string(),
+            coded_format: None,
             width: shape.width,
             height: shape.height,
             shape: Some(shape),
@@ -231,7 +234,7 @@ impl SourceInfo {
             });
             let pixel_format = format::av_from_raw(params.format);
             let (width, height) = (usize::try_from(params.width).unwrap_or(0), usize::try_from(params.height).unwrap_or(0));
-            let native = pixel_format.and_then(|f| format::native(f).or_else(|| format::nearest_native(f).map(|(_, n)| n)));
+            let native = pixel_format.and_then(format::entry).map(|e| e.format);
             let mut colour = Colour {
                 range: params.color_range,
                 primaries: params.color_primaries,
@@ -246,6 +249,7 @@ impl SourceInfo {
                 name: redact(url),
                 container: owned::text((*c.iformat).name).unwrap_or_default(),
                 codec: codec_name(params.codec_id),
+                coded_format: pixel_format,
                 pixel_format: pixel_format.map_or_else(|| "unknown".to_owned(), format::name),
                 width,
                 height,

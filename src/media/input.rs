@@ -146,7 +146,7 @@ impl Input {
         if let Some(limit) = spec.frames.into_iter().chain(images).min() {
             info.frames = Some(info.frames.map_or(limit, |n| n.min(limit)));
         }
-        warnings.extend(start_at_zero(&demuxer, &mut info));
+        start_at_zero(&demuxer, &mut info);
         if (info.width == 0 || info.height == 0) && info.shape.is_none() && matches!(place, Place::File) {
             let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
             return Err(Error::failed(tried, format!("its video stream has no picture size: the header is damaged or cut off{lines}")));
@@ -171,18 +171,16 @@ impl Input {
 }
 
 /// Has every time counted from the input's start when that is far from zero (broadcasts, cameras), as ffmpeg does; a start
-/// near zero (priming, reordered pictures, a late stream) is kept. Returns what to say about it.
-fn start_at_zero(demuxer: &Demuxer, info: &mut SourceInfo) -> Option<String> {
+/// near zero (priming, reordered pictures, a late stream) is kept.
+fn start_at_zero(demuxer: &Demuxer, info: &mut SourceInfo) {
     // SAFETY: the context is open and probed.
-    let start = timestamp(unsafe { (*demuxer.as_ptr()).start_time }).filter(|start| start.abs() > NEAR_ZERO_US)?;
+    let Some(start) = timestamp(unsafe { (*demuxer.as_ptr()).start_time }).filter(|start| start.abs() > NEAR_ZERO_US) else { return };
     info.start_us = start;
     for chapter in &mut info.chapters {
         let shift = rescale(start, MICROSECONDS, chapter.time_base.into());
         chapter.start = chapter.start.saturating_sub(shift).max(0);
         chapter.end = chapter.end.saturating_sub(shift).max(0);
     }
-    let seconds = start as f64 / f64::from(ffi::AV_TIME_BASE);
-    Some(format!("the input's times start at {seconds:.3} s: they are counted from there"))
 }
 
 struct OpenRequest<'a> {

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use ffmpeg_next::ffi;
 
 use super::convert::{Converter, Picture};
-use super::decode::{MediaCounters, SourceOptions};
+use super::counters::MediaCounters;
+use super::decode::SourceOptions;
 use super::format;
 use super::owned::AvFrame;
+use super::repack::{Memory, Repack};
 use super::slab::slab_of;
 use crate::error::{Error, Result};
 use crate::frame::{FrameLayout, FrameMem, Guard, MAX_PLANES, PlaneLayout, Shape};
@@ -21,19 +23,23 @@ pub(super) struct Intake {
     pub full_range: bool,
     pub options: SourceOptions,
     pub counters: Arc<MediaCounters>,
+    /// The first frame's coded format.
+    pub coded: Option<ffi::AVPixelFormat>,
     converter: Converter,
+    /// Lossless conversion of the format that came last, if there is one.
+    repack: Option<(ffi::AVPixelFormat, Option<Repack>)>,
     /// Layout and pool of converted frames, once one was needed.
     converted: Option<(FrameLayout, Pool)>,
 }
 
 impl Intake {
     pub(super) fn new(name: String, shape: Shape, options: SourceOptions, counters: Arc<MediaCounters>) -> Self {
-        Self { name, shape, full_range: false, options, counters, converter: Converter::new(), converted: None }
+        Self { name, shape, full_range: false, options, counters, coded: None, converter: Converter::new(), repack: None, converted: None }
     }
 
     /// Where the frame's samples are, and what keeps them.
-    pub(super) fn take(&mut self, frame: AvFrame, first: bool) -> Result<(FrameLayout, FrameMem)> {
-        let Some((layout, place)) = self.in_place(&frame) else { return self.convert(&frame, first) };
+    pub(super) fn take(&mut self, frame: AvFrame) -> Result<(FrameLayout, FrameMem)> {
+        let Some((layout, place)) = self.in_place(&frame) else { return self.convert(&frame) };
         let object = NonNull::new(frame.into_raw().cast()).ok_or_else(|| Error::failed("cannot decode", "out of memory"))?;
         // SAFETY: the object is an AVFrame that nobody else owns; freeing it is sound from any thread.
         let guard = unsafe { Guard::new(object, release_frame) };
@@ -84,14 +90,16 @@ impl Intake {
     }
 
     /// Brings a frame into the run's shape in a slab of its own.
-    fn convert(&mut self, frame: &AvFrame, first: bool) -> Result<(FrameLayout, FrameMem)> {
+    fn convert(&mut self, frame: &AvFrame) -> Result<(FrameLayout, FrameMem)> {
         let raw = frame.get();
         let operation = || format!("cannot convert a frame of input '{}'", self.name);
         let from = format::av_from_raw(raw.format).ok_or_else(|| Error::failed(operation(), "its pixel format is unknown"))?;
-        let to = format::av(self.shape.format).ok_or_else(|| Error::failed(operation(), "FFmpeg has no such format"))?;
         let side = |s: usize| i32::try_from(s).unwrap_or(0);
         let (width, height) = (side(self.shape.width), side(self.shape.height));
-        if (raw.width, raw.height) != (width, height) || (!first && format::native(from).is_some_and(|f| f != self.shape.format)) {
+        let same_size = (raw.width, raw.height) == (width, height);
+        // A yuvj format is the same samples under another name.
+        let same_format = |coded| coded == from || (format::native(from).is_some() && format::native(coded) == format::native(from));
+        if !same_size || !self.coded.is_none_or(same_format) {
             self.counters.warn(format!(
                 "the picture changes to {}x{} {} in mid-stream; it is converted to the first frame's {}",
                 raw.width,
@@ -110,21 +118,35 @@ impl Intake {
         };
         let layout = *layout;
         let lease = pool.lease()?;
+        let repack = match self.repack {
+            Some((known, repack)) if known == from => repack,
+            _ => self.repack.insert((from, format::repack_from(from, self.shape.format))).1,
+        };
+        let full_range = raw.color_range == ffi::AVColorRange::AVCOL_RANGE_JPEG || format::implies_full_range(from);
+        // A frame without tags is taken as what the first frame was.
+        let tagged = raw.color_range != ffi::AVColorRange::AVCOL_RANGE_UNSPECIFIED;
+        let target_range = if tagged || format::implies_full_range(from) { self.full_range } else { full_range };
         let mut planes = [std::ptr::null_mut(); MAX_PLANES];
         let mut pitches = [0; MAX_PLANES];
         for (index, plane) in layout.planes().iter().enumerate() {
             planes[index] = lease.as_ptr().wrapping_add(plane.offset);
             pitches[index] = side(plane.pitch);
         }
-        let full_range = raw.color_range == ffi::AVColorRange::AVCOL_RANGE_JPEG || format::implies_full_range(from);
+        self.counters.copied(self.shape.payload_bytes());
+        let rgb = format::is_rgb(from);
+        if let Some(repack) = repack.filter(|_| same_size && (rgb || full_range == target_range)) {
+            let source = Memory { planes: [0, 1, 2, 3].map(|p| raw.data[p].cast_const()), pitches: [0, 1, 2, 3].map(|p| raw.linesize[p]) };
+            // SAFETY: the source is the decoded frame, whose planes FFmpeg allocated for its format and size (palettes with
+            // 256 entries); the target planes lie in the lease, which nobody else has, laid out for the shape.
+            unsafe { repack.run((self.shape.width, self.shape.height), source, Memory { planes, pitches }) };
+            return Ok((layout, FrameMem::Slab(lease)));
+        }
+        let to = format::av(self.shape.format)
+            .ok_or_else(|| Error::failed(operation(), format!("FFmpeg cannot convert {} to {}", format::name(from), self.shape)))?;
         let source = Picture { format: from, width: raw.width, height: raw.height, matrix: raw.colorspace, full_range };
-        // A frame without tags is taken as what the first frame was.
-        let tagged = raw.color_range != ffi::AVColorRange::AVCOL_RANGE_UNSPECIFIED;
-        let full_range = if tagged || format::implies_full_range(from) { self.full_range } else { full_range };
-        let target = Picture { format: to, width, height, matrix: raw.colorspace, full_range };
+        let target = Picture { format: to, width, height, matrix: raw.colorspace, full_range: target_range };
         // SAFETY: the source planes are the decoded frame's; the target planes lie in the lease, laid out for the shape.
         unsafe { self.converter.run((source, (&raw.data[..4], &raw.linesize[..4])), (target, (&planes, &pitches))) }?;
-        self.counters.copied(self.shape.payload_bytes());
         Ok((layout, FrameMem::Slab(lease)))
     }
 }

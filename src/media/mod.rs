@@ -12,10 +12,12 @@ use crate::error::{Error, Result};
 
 mod container;
 mod convert;
+mod counters;
 mod decode;
 mod doctor;
 mod encode;
 mod encoder_setup;
+mod exit;
 pub mod format;
 mod info;
 mod input;
@@ -27,10 +29,12 @@ mod output;
 mod output_defaults;
 mod owned;
 mod reader;
+mod repack;
 mod sequence;
 mod slab;
 
-pub use decode::{DecodeSource, MediaCounters, SourceOptions};
+pub use counters::MediaCounters;
+pub use decode::{DecodeSource, SourceOptions};
 pub use doctor::{Doctor, Part, doctor};
 pub use encode::VideoEncoder;
 pub use info::{Colour, SourceInfo, StreamInfo, StreamKind};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ffmpeg_next::ffi;
 
-use super::decode::MediaCounters;
+use super::counters::MediaCounters;
 use super::info::SourceInfo;
 use super::input::{Demuxer, is_interrupt, read_error};
 use super::io::pause;
@@ -19,6 +19,9 @@ pub(super) const MICROSECONDS: Rational = Rational { num: 1, den: ffi::AV_TIME_B
 /// Damaged packets in a row, with none read in between, after which nothing more is expected. A file that is cut off gives
 /// one for each sample that its index still lists.
 const HOPELESS: u32 = 1000;
+
+/// Starts up to here are a container's habit (MPEG-TS) rather than a fact about the recording.
+const HABITUAL_START_US: i64 = 10_000_000;
 
 /// How much earlier than its header says a file may end, in microseconds: headers are written in rounded units.
 const ROUNDED_END_US: i64 = 250_000;
@@ -103,6 +106,11 @@ impl Reader {
             None if !info.live => unsafe { Promise::read(demuxer.as_ptr(), info.video, &info.container) },
             _ => Promise::default(),
         };
+        if info.start_us != 0 {
+            let seconds = info.start_us as f64 / f64::from(ffi::AV_TIME_BASE);
+            let text = format!("the input's times start at {seconds:.3} s: they are counted from there");
+            if info.start_us.abs() > HABITUAL_START_US { counters.warn(text) } else { counters.note(text) }
+        }
         let frame_us = info.frame_rate.map_or(0, |rate| rescale(1, rate.inverse(), MICROSECONDS));
         Self {
             demuxer,

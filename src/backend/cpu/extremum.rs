@@ -72,9 +72,10 @@ impl ExtremumKernel {
             across(row);
         }
         let mut y = rows.start;
-        // SAFETY: row `y` belongs to this task's band.
         let mut emit = |row: &[T]| {
-            store_row(self.level, row, self.codec, unsafe { target.row(y) });
+            // SAFETY: row `y` belongs to this task's band.
+            let out = unsafe { target.row(y) };
+            store_row(self.level, row, self.codec, out);
             y += 1;
             y < rows.end
         };

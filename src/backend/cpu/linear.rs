@@ -47,7 +47,7 @@ pub(super) enum Level {
 }
 
 impl Level {
-    fn load(self) -> fn(&[u8], Codec, &mut [f32]) {
+    pub fn load(self) -> fn(&[u8], Codec, &mut [f32]) {
         match self {
             Self::Plain => load,
             Self::Simd => simd::load_floats,
@@ -55,7 +55,7 @@ impl Level {
     }
 
     /// `out[x] = Σ weights[i] · base[offsets[i] + x]`.
-    fn weighted(self, base: &[f32], offsets: &[usize], weights: &[f32], out: &mut [f32]) {
+    pub fn weighted(self, base: &[f32], offsets: &[usize], weights: &[f32], out: &mut [f32]) {
         match self {
             Self::Plain => {
                 out.fill(0.0);
@@ -69,7 +69,7 @@ impl Level {
         }
     }
 
-    fn finish(self, finish: &Finish, sums: &[f32], codec: Codec, out: &mut [u8]) {
+    pub fn finish(self, finish: &Finish, sums: &[f32], codec: Codec, out: &mut [u8]) {
         match self {
             Self::Plain => finish.store(sums, codec, out),
             Self::Simd => simd::finish_floats(finish, sums, codec, out),

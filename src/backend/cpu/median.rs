@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use multiversion::multiversion;
 
+use super::columns::{Change, Sweep, count as count_columns, sweep_row};
 use super::extremum::loader;
 use super::linear::Level;
 use super::network::{Exchange, Network, Place};
@@ -36,7 +37,11 @@ pub(super) struct MedianKernel {
 
 enum Method {
     Network(Network),
-    /// A histogram with 4^-bits nodes: code values, or ranks within the tile.
+    /// A histogram per column, two levels of `bins` bins: integer samples of 12 bits and fewer.
+    Columns {
+        bins: usize,
+    },
+    /// One histogram as a tree that branches by [`FAN`], of code values, or of ranks within the tile.
     Tiles {
         levels: u32,
     },
@@ -50,6 +55,8 @@ pub(super) struct Workspace<'a, T> {
     /// Float samples of a tile with their places, sorted.
     pub sorted: &'a mut [u64],
     pub nodes: &'a mut [Node],
+    /// Histograms of columns.
+    pub counts: &'a mut [u8],
 }
 
 /// Lengths of a [`Workspace`].
@@ -59,6 +66,7 @@ pub(super) struct Extent {
     pub keys: usize,
     pub sorted: usize,
     pub nodes: usize,
+    pub counts: usize,
 }
 
 /// Nodes of a histogram of `levels` times four bits.
@@ -72,9 +80,17 @@ impl MedianKernel {
         (span.left, span.right) = (op.radius_x, op.radius_x);
         let (width, height) = (2 * op.radius_x + 1, 2 * op.radius_y + 1);
         let mut kernel = Self { op: *op, width, height, span, codec, level, method: Method::Tiles { levels: 0 } };
+        let columns = match Kind::of(codec) {
+            Kind::Bytes => Some(16),
+            Kind::Words if codec.max < 1024.0 => Some(32),
+            Kind::Words if codec.max < 4096.0 => Some(64),
+            Kind::Words | Kind::Floats => None,
+        };
         kernel.method = if width * height <= NETWORK {
             let block = kernel.block();
             Method::Network(Network::new(width, height, op.rank, span.extended().max(block), span.components, block))
+        } else if let Some(bins) = columns {
+            Method::Columns { bins }
         } else {
             let (columns, rows) = kernel.tile();
             let bits = match Kind::of(codec) {
@@ -90,6 +106,11 @@ impl MedianKernel {
     /// The plane's codec.
     pub fn codec(&self) -> Codec {
         self.codec
+    }
+
+    /// Rows that a band must read beyond its own.
+    pub fn halo(&self) -> usize {
+        self.height - 1
     }
 
     /// Values of a block of the network: four registers of 32 bytes, less for rows that are shorter.
@@ -111,7 +132,15 @@ impl MedianKernel {
                 let (columns, rows) = self.tile();
                 let keys = columns * rows;
                 let sorted = if Kind::of(self.codec) == Kind::Floats { keys } else { 0 };
-                Extent { values: self.span.extended() + TILE, keys, sorted, nodes: nodes(*levels) }
+                Extent { values: self.span.extended() + TILE, keys, sorted, nodes: nodes(*levels), ..Extent::default() }
+            }
+            Method::Columns { bins } => {
+                let columns = self.stripe(*bins).min(self.span.width) + self.width - 1;
+                Extent {
+                    values: 2 * self.span.extended() + self.stripe(*bins),
+                    counts: columns * bins * (bins + 1) + 2 * self.stripe(*bins),
+                    ..Extent::default()
+                }
             }
         }
     }
@@ -119,9 +148,61 @@ impl MedianKernel {
     pub fn run<T: Rankable>(&self, source: &Source, target: &Target, rows: Range<usize>, space: Workspace<'_, T>) {
         match &self.method {
             Method::Network(network) => self.run_network(network, source, target, rows, space.values),
+            Method::Columns { bins: 16 } => self.run_columns::<T, 16>(source, target, rows, space),
+            Method::Columns { bins: 32 } => self.run_columns::<T, 32>(source, target, rows, space),
+            Method::Columns { .. } => self.run_columns::<T, 64>(source, target, rows, space),
             Method::Tiles { levels } => {
-                let Workspace { values, keys, sorted, nodes: all } = space;
-                self.run_tiles(source, target, rows, Workspace { values, keys, sorted, nodes: &mut all[..nodes(*levels)] }, *levels);
+                let Workspace { values, keys, sorted, nodes: all, counts } = space;
+                let nodes = &mut all[..nodes(*levels)];
+                self.run_tiles(source, target, rows, Workspace { values, keys, sorted, nodes, counts }, *levels);
+            }
+        }
+    }
+
+    /// Visible columns whose histograms are kept at a time: 38 KiB for 8 bits and a window of 15 columns, the first cache's size.
+    fn stripe(&self, bins: usize) -> usize {
+        2048 / bins
+    }
+
+    fn run_columns<T: Rankable, const B: usize>(&self, source: &Source, target: &Target, rows: Range<usize>, space: Workspace<'_, T>) {
+        let (c, reach) = (self.span.components, self.op.radius_y as i64);
+        let (extended, out) = space.values.split_at_mut(self.span.extended());
+        let (leaving, out) = out.split_at_mut(self.span.extended());
+        let stripe = self.stripe(B);
+        let (places, bins) = space.counts.split_at_mut(2 * stripe);
+        let (places, bins) = (places.as_chunks_mut::<2>().0, bins.as_chunks_mut::<B>().0);
+        let sweep = Sweep { width: self.width, samples: self.width * self.height, rank: self.op.rank as u16 };
+        for left in (0..self.span.width).step_by(stripe) {
+            let width = stripe.min(self.span.width - left);
+            let columns = width + self.width - 1;
+            for component in 0..c {
+                let columns = &mut bins[..columns * (B + 1)];
+                columns.fill([0; B]);
+                let from = left * c + component;
+                let read = |y: i64, row: &mut [T]| self.span.load_with(source, self.codec, y, row, loader(self.level));
+                for y in rows.start as i64 - reach..rows.start as i64 + reach {
+                    read(y, extended);
+                    count_columns(self.level, columns, Change::Enter(&extended[from..]), c);
+                }
+                for y in rows.clone() {
+                    read(y as i64 + reach, extended);
+                    if y == rows.start {
+                        count_columns(self.level, columns, Change::Enter(&extended[from..]), c);
+                    } else {
+                        read(y as i64 - reach - 1, leaving);
+                        let change = Change::Swap { entering: &extended[from..], leaving: &leaving[from..] };
+                        count_columns(self.level, columns, change, c);
+                    }
+                    sweep_row(self.level, sweep, columns, &mut places[..width], &mut out[..width]);
+                    if c == 1 {
+                        let bytes = self.codec.sample.bytes();
+                        // SAFETY: row `y` belongs to this task's band.
+                        let to = unsafe { target.part(y, left * bytes, width * bytes) };
+                        store_row(self.level, &out[..width], self.codec, to);
+                    } else {
+                        self.scatter(&out[..width], target, y, left * c + component);
+                    }
+                }
             }
         }
     }

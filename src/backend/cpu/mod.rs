@@ -6,6 +6,7 @@
 
 mod boxmean;
 mod boxsum;
+mod columns;
 mod compass;
 mod crew;
 mod extremum;
@@ -15,6 +16,7 @@ mod network;
 mod order;
 mod plane;
 mod pool;
+mod pyramid;
 mod simd;
 mod step;
 mod unsharp;

@@ -12,6 +12,7 @@ use super::median::{Extent, FAN, MedianKernel, Node, Workspace};
 use super::order::Kind;
 use super::plane::{Codec, Source, Span, Target};
 use super::pool::{PixelateKernel, PoolKernel};
+use super::pyramid::PyramidKernel;
 use super::unsharp::{UnsharpKernel, Width};
 use super::variant::Variant;
 use crate::error::{Error, Result};
@@ -37,6 +38,7 @@ struct Demand {
     longs: usize,
     bytes: usize,
     nodes: usize,
+    counts: usize,
 }
 
 /// One step.
@@ -59,6 +61,7 @@ impl Prepared {
 enum Kernel {
     Copy,
     Separable(SeparableKernel),
+    Pyramid(PyramidKernel),
     Direct(DirectKernel),
     Box(BoxKernel),
     ExactBox(ExactBox),
@@ -98,6 +101,7 @@ pub(super) struct Scratch {
     longs: Vec<u64>,
     bytes: Vec<u8>,
     nodes: Vec<Node>,
+    counts: Vec<u8>,
 }
 
 impl Demand {
@@ -113,6 +117,7 @@ impl Demand {
             longs: self.longs.max(other.longs),
             bytes: self.bytes.max(other.bytes),
             nodes: self.nodes.max(other.nodes),
+            counts: self.counts.max(other.counts),
         }
     }
 
@@ -208,9 +213,16 @@ impl Work for Program {
     type Scratch = Scratch;
 
     fn scratch(&self) -> Scratch {
-        let Demand { linear, words, longs, bytes, nodes } = self.need;
+        let Demand { linear, words, longs, bytes, nodes, counts } = self.need;
         let linear = Memory { floats: vec![0.0; linear.floats], words: vec![0; linear.words], offsets: vec![0; linear.offsets] };
-        Scratch { linear, codes: vec![0; words], longs: vec![0; longs], bytes: vec![0; bytes], nodes: vec![[0; FAN]; nodes] }
+        Scratch {
+            linear,
+            codes: vec![0; words],
+            longs: vec![0; longs],
+            bytes: vec![0; bytes],
+            nodes: vec![[0; FAN]; nodes],
+            counts: vec![0; counts],
+        }
     }
 
     fn run(&self, order: &Order, task: usize, scratch: &mut Scratch) {
@@ -226,6 +238,7 @@ impl Work for Program {
                         }
                     }
                     Kernel::Separable(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
+                    Kernel::Pyramid(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
                     Kernel::Direct(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
                     Kernel::Gradient(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
                     Kernel::Box(kernel) => {
@@ -254,18 +267,19 @@ impl Work for Program {
                     },
                     Kernel::Median(kernel) => {
                         let (keys, sorted, nodes) = (&mut scratch.codes[..], &mut scratch.longs[..], &mut scratch.nodes[..]);
+                        let counts = &mut scratch.counts[..];
                         match Kind::of(kernel.codec()) {
                             Kind::Bytes => {
                                 let values = &mut scratch.bytes[..];
-                                kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes });
+                                kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes, counts });
                             }
                             Kind::Words => {
                                 let values = &mut scratch.linear.words[..];
-                                kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes });
+                                kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes, counts });
                             }
                             Kind::Floats => {
                                 let values = &mut scratch.linear.floats[..];
-                                kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes });
+                                kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes, counts });
                             }
                         }
                     }
@@ -304,7 +318,10 @@ impl Kernel {
     fn new(op: &PlaneOp, span: Span, codec: Codec, level: Level, width: usize) -> Self {
         match op {
             PlaneOp::Copy => Self::Copy,
-            PlaneOp::Separable(op) => Self::Separable(SeparableKernel::new(op, span, codec, level)),
+            PlaneOp::Separable(op) => match PyramidKernel::new(op, span, codec, level) {
+                Some(kernel) => Self::Pyramid(kernel),
+                None => Self::Separable(SeparableKernel::new(op, span, codec, level)),
+            },
             PlaneOp::Direct(op) => Self::Direct(DirectKernel::new(op, span, codec, level)),
             PlaneOp::Box(op) if op.radius_x == 0 && op.radius_y == 0 => Self::Copy,
             PlaneOp::Box(op) => match ExactBox::new(op, span, codec, level) {
@@ -327,6 +344,8 @@ impl Kernel {
         match self {
             Self::Extremum(kernel) => kernel.halo(),
             Self::ExactBox(kernel) => kernel.halo(),
+            Self::Pyramid(kernel) => kernel.halo(),
+            Self::Median(kernel) => kernel.halo(),
             Self::Copy
             | Self::Separable(_)
             | Self::Direct(_)
@@ -335,7 +354,6 @@ impl Kernel {
             | Self::Gradient(_)
             | Self::Compass(_)
             | Self::Morphology(_)
-            | Self::Median(_)
             | Self::Pool(_)
             | Self::Pixelate(_) => 0,
         }
@@ -349,6 +367,7 @@ impl Kernel {
         match self {
             Self::Copy => Demand::default(),
             Self::Separable(kernel) => linear(kernel.need()),
+            Self::Pyramid(kernel) => linear(kernel.need()),
             Self::Direct(kernel) => linear(kernel.need()),
             Self::Gradient(kernel) => linear(kernel.need()),
             Self::Box(kernel) => words(kernel.scratch()),
@@ -369,8 +388,8 @@ impl Kernel {
             Self::Extremum(kernel) => Demand::ordered(Kind::of(kernel.codec()), kernel.scratch()),
             Self::Morphology(kernel) => Demand::ordered(Kind::of(kernel.codec()), kernel.scratch()),
             Self::Median(kernel) => {
-                let Extent { values, keys, sorted, nodes } = kernel.extent();
-                Demand { words: keys, longs: sorted, nodes, ..Demand::ordered(Kind::of(kernel.codec()), values) }
+                let Extent { values, keys, sorted, nodes, counts } = kernel.extent();
+                Demand { words: keys, longs: sorted, nodes, counts, ..Demand::ordered(Kind::of(kernel.codec()), values) }
             }
             Self::Pool(kernel) => Demand { words: kernel.scratch(), ..Demand::ordered(Kind::of(kernel.codec()), kernel.scratch()) },
             Self::Pixelate(kernel) => words(kernel.scratch()),
