@@ -112,7 +112,8 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     let timing = outcome?;
     finish(target, &timing, cancel)?;
     if let Some(form) = args.stats {
-        let report = Report::new((device.name(), device.describe()), built.notes, timing, &stats, &built.stats, copied);
+        let mut report = Report::new((device.name(), device.describe()), built.notes, timing, &stats, &built.stats, copied);
+        report.damaged = counters.iter().map(|c| c.damaged()).sum();
         print_stats(form, &report, args.output == "-")?;
     }
     match cancel.signal() {

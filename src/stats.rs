@@ -228,6 +228,8 @@ pub struct Report {
     pub host_bytes_copied_per_frame: f64,
     /// Packets copied past the filter.
     pub packets_copied: u64,
+    /// Packets and pictures of the input that were damaged; filled in by whoever read it.
+    pub damaged: u64,
     /// Most items queued decode→filter and filter→encode.
     pub queue_high_water: [usize; 2],
 }
@@ -272,6 +274,7 @@ impl Report {
             downloads_per_frame: read(&device.downloads) / frames,
             host_bytes_copied_per_frame: (read(&device.host_copied_bytes) + host_copied as f64) / frames,
             packets_copied: pipeline.packets_copied.load(Ordering::Relaxed),
+            damaged: 0,
             queue_high_water: [&pipeline.decode_queue_high, &pipeline.encode_queue_high].map(|n| n.load(Ordering::Relaxed)),
         }
     }
@@ -299,7 +302,11 @@ impl std::fmt::Display for Report {
             writeln!(f, "filters    {kernel:.1} µs per frame")?;
         }
         writeln!(f, "host copy  {:.0} bytes per frame", self.host_bytes_copied_per_frame)?;
-        write!(f, "copied     {} packets of other streams", self.packets_copied)
+        write!(f, "copied     {} packets of other streams", self.packets_copied)?;
+        if self.damaged > 0 {
+            write!(f, "\ndamaged    {} packets and pictures of the input", self.damaged)?;
+        }
+        Ok(())
     }
 }
 

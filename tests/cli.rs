@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -249,6 +249,28 @@ fn the_second_signal_ends_at_once_and_removes_the_temporary() {
 }
 
 #[test]
+fn a_reader_that_stalls_is_given_up_as_an_interruption() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("tcp://{}", listener.local_addr().unwrap());
+    let mut child = endless(&url, &["--format", "matroska", "--crf", "0"]);
+    let stalled = listener.accept().unwrap();
+    // Until the socket is full, and no frame has moved for a while.
+    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
+    let (mut last, mut still) = (String::new(), 0);
+    while still < 4 {
+        let line = lines.next().unwrap().unwrap();
+        let frame = line.split("\"frame\":").nth(1).and_then(|l| l.split(',').next()).unwrap_or_default().to_owned();
+        still = if frame == last { still + 1 } else { 0 };
+        last = frame;
+    }
+    signal(&child, libc::SIGINT);
+    let text: String = lines.map_while(Result::ok).collect();
+    assert_eq!(exit_code(child), Some(130));
+    assert!(text.contains("interrupted, and the reader takes no more"), "{text}");
+    drop(stalled);
+}
+
+#[test]
 fn an_idle_pipe_can_be_cancelled() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out.mkv");
@@ -278,6 +300,56 @@ fn a_pipe_in_and_a_pipe_out_carry_nothing_but_media() {
     let frames =
         ffprobe(&b.folder.path().join("piped.nut"), &["-count_frames", "-select_streams", "v", "-show_entries", "stream=nb_read_frames"]);
     assert_eq!(frames, ["50"]);
+}
+
+#[test]
+fn mp4_on_a_pipe_is_fragmented_and_an_index_behind_is_named() {
+    let b = Bench::new();
+    let mut command = convoy();
+    command.args(["run", &b.at("in.mp4"), "-o", "-", "--format", "mp4", "--backend", "cpu"]);
+    let output = finish_within(command, Duration::from_secs(30));
+    assert!(output.status.success() && stderr(&output).contains("fragments"), "{}", stderr(&output));
+    fs::write(b.at("piped.mp4"), &output.stdout).unwrap();
+    let times = |name: &str| ffprobe(Path::new(&b.at(name)), &["-select_streams", "v", "-show_entries", "frame=pts_time"]);
+    assert_eq!(times("piped.mp4"), times("in.mp4"));
+    assert!(output.stdout.windows(4).any(|w| w == b"moof"));
+
+    // Larger than what the reader keeps in memory.
+    ffmpeg(&[
+        "-i",
+        &b.at("in.mp4"),
+        "-map",
+        "0:v",
+        "-vf",
+        "scale=640:360,noise=alls=60:allf=t",
+        "-c:v",
+        "libx264",
+        "-crf",
+        "5",
+        &b.at("large.mp4"),
+    ]);
+    let mut command = convoy();
+    let mut cat = Command::new("cat").arg(b.at("large.mp4")).stdout(Stdio::piped()).spawn().unwrap();
+    command.args(["run", "-", "-o", "null:", "--backend", "cpu"]).stdin(cat.stdout.take().unwrap());
+    let output = finish_within(command, Duration::from_secs(10));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("index lies at the end") && stderr(&output).contains("faststart"), "{}", stderr(&output));
+    cat.wait().unwrap();
+}
+
+#[test]
+fn damage_is_said_and_counted_and_the_run_goes_on() {
+    let b = Bench::new();
+    let mut bytes = fs::read(b.at("in.mp4")).unwrap();
+    let end = bytes.windows(4).rposition(|w| w == b"moov").unwrap() - 100;
+    bytes[1000..end].iter_mut().step_by(611).for_each(|byte| *byte ^= 0xff);
+    fs::write(b.at("flipped.mp4"), bytes).unwrap();
+    let mut command = convoy();
+    command.args(["run", &b.at("flipped.mp4"), "-o", "null:", "--backend", "cpu", "--stats=json"]);
+    let output = finish_within(command, Duration::from_secs(30));
+    assert!(output.status.success() && stderr(&output).contains("the input is damaged: "), "{}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert!(report["damaged"].as_u64().unwrap() > 0);
 }
 
 #[test]

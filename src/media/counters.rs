@@ -8,8 +8,10 @@ use std::sync::{Mutex, PoisonError};
 pub struct MediaCounters {
     /// Bytes that the host copied to bring frames into shape; 0 for planar codecs.
     pub host_copied_bytes: AtomicU64,
-    /// Packets or frames that were damaged and skipped.
+    /// Packets that arrived damaged, could not be read, or that the decoder refused.
     pub corrupt_packets: AtomicU64,
+    /// Pictures that were decoded with errors.
+    pub corrupt_pictures: AtomicU64,
     warnings: Mutex<Vec<String>>,
     notes: Mutex<Vec<String>>,
 }
@@ -23,6 +25,11 @@ impl MediaCounters {
     /// Which conversions happen and why, for `-v`; complete once source and encoder are open.
     pub fn notes(&self) -> Vec<String> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Damaged packets and pictures together.
+    pub fn damaged(&self) -> u64 {
+        [&self.corrupt_packets, &self.corrupt_pictures].map(|n| n.load(Ordering::Relaxed)).iter().sum()
     }
 
     pub(super) fn warn(&self, text: String) {

@@ -11,10 +11,10 @@ use ffmpeg_next::ffi;
 use super::counters::MediaCounters;
 use super::format::Way;
 use super::info::{SourceInfo, StreamKind};
-use super::input::{Demuxer, InputSpec, is_interrupt, read_error};
+use super::input::Demuxer;
 use super::intake::Intake;
-use super::io::pause;
 use super::owned::AvFrame;
+use super::reader::Reader;
 use super::slab::SlabAllocator;
 use super::{Packet, Rational, av_failed, format, log, rescale, timestamp};
 use crate::cancel::Cancel;
@@ -53,6 +53,20 @@ impl Drop for Decoder {
     }
 }
 
+/// An opened input that is about to be decoded.
+pub(super) struct Start {
+    pub demuxer: Demuxer,
+    pub info: SourceInfo,
+    pub cancel: Cancel,
+    pub warnings: Vec<String>,
+    /// Images of a sequence that may be read.
+    pub images: Option<u64>,
+    /// Stop after this many frames.
+    pub frames: Option<u64>,
+    /// Decoder threads.
+    pub threads: Option<usize>,
+}
+
 /// What the demuxer and decoder give, before it is an item.
 enum Pulled {
     Frame(AvFrame),
@@ -63,7 +77,7 @@ enum Pulled {
 /// Demuxer and decoder of one input.
 pub struct DecodeSource {
     decoder: Decoder,
-    demuxer: Demuxer,
+    reader: Reader,
     info: Arc<SourceInfo>,
     cancel: Cancel,
     intake: Intake,
@@ -79,42 +93,39 @@ pub struct DecodeSource {
     passed: Vec<bool>,
     draining: bool,
     ended: bool,
+    reported: bool,
     errors_in_a_row: u32,
 }
 
 impl DecodeSource {
-    pub(super) fn new(
-        demuxer: Demuxer,
-        mut info: SourceInfo,
-        spec: &InputSpec,
-        cancel: Cancel,
-        warnings: Vec<String>,
-        options: SourceOptions,
-    ) -> Result<Self> {
+    pub(super) fn new(start: Start, options: SourceOptions) -> Result<Self> {
+        let Start { demuxer, mut info, cancel, warnings, images, frames, threads } = start;
         let counters = Arc::new(MediaCounters::default());
         warnings.into_iter().for_each(|w| counters.warn(w));
-        let decoder = open_decoder(&demuxer, &info, &options, spec.threads)?;
+        let decoder = open_decoder(&demuxer, &info, &options, threads)?;
         let passed = vec![false; info.streams.len()];
         let placeholder = Shape { format: crate::frame::PixelFormat::gray(8), width: 1, height: 1 };
         let mark = log::Mark::now();
         let operation = format!("cannot decode input '{}'", info.name);
-        let intake = Intake::new(info.name.clone(), placeholder, options, counters);
         info.live |= info.duration.is_none() && info.container.contains("rtsp");
+        let reader = Reader::new(demuxer, &info, cancel.clone(), images, Arc::clone(&counters));
+        let intake = Intake::new(info.name.clone(), placeholder, options, counters);
         let mut source = Self {
             decoder,
-            demuxer,
+            reader,
             info: Arc::new(info),
             cancel,
             intake,
             first: None,
             received: AvFrame::alloc()?,
             held: VecDeque::new(),
-            limit: spec.frames,
+            limit: frames,
             seq: 0,
             position: None,
             passed,
             draining: false,
             ended: false,
+            reported: false,
             errors_in_a_row: 0,
         };
         let first = loop {
@@ -122,6 +133,10 @@ impl DecodeSource {
                 Pulled::Packet(packet) => source.held.push_back(packet),
                 Pulled::Frame(frame) => break frame,
                 Pulled::End if source.cancel.requested() => return Err(Error::failed(operation, "interrupted before the first frame")),
+                Pulled::End if source.reader.index_came_late() => {
+                    return Err(Error::failed(operation, "its index lies at the end, and a pipe cannot be rewound to its pictures")
+                        .hint("name the file itself, or write it with its index in front (ffmpeg -movflags +faststart)"));
+                }
                 Pulled::End => {
                     let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
                     return Err(Error::failed(operation, format!("it holds no {} frame that can be decoded{lines}", source.info.codec)));
@@ -242,7 +257,7 @@ impl DecodeSource {
                 self.drain()?;
                 continue;
             }
-            match self.read()? {
+            match self.reader.read()? {
                 Some(packet) if packet.stream() == self.info.video => self.send(&packet)?,
                 Some(packet) => return Ok(Pulled::Packet(packet)),
                 None => self.drain()?,
@@ -258,8 +273,8 @@ impl DecodeSource {
             0 => {
                 self.errors_in_a_row = 0;
                 let frame = self.received.take()?;
-                if frame.get().flags & ffi::AV_FRAME_FLAG_CORRUPT != 0 {
-                    self.intake.counters.corrupt_packets.fetch_add(1, Ordering::Relaxed);
+                if frame.get().flags & ffi::AV_FRAME_FLAG_CORRUPT != 0 || frame.get().decode_error_flags != 0 {
+                    self.intake.counters.corrupt_pictures.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(Some(frame))
             }
@@ -293,43 +308,6 @@ impl DecodeSource {
             return Err(av_failed(format!("cannot decode input '{}'", self.info.name), code, log::Mark::now()));
         }
         Ok(())
-    }
-
-    /// The next packet of any stream; None at the end, and when cancelled.
-    fn read(&mut self) -> Result<Option<Packet>> {
-        let packet = Packet::alloc()?;
-        let mark = log::Mark::now();
-        loop {
-            // SAFETY: an open demuxer and a blank packet.
-            let code = unsafe { ffi::av_read_frame(self.demuxer.as_ptr(), packet.raw) };
-            if code >= 0 {
-                // SAFETY: the packet was just filled.
-                if unsafe { (*packet.raw).flags } & ffi::AV_PKT_FLAG_CORRUPT != 0 {
-                    self.intake.counters.corrupt_packets.fetch_add(1, Ordering::Relaxed);
-                }
-                return Ok(Some(packet));
-            }
-            if self.cancel.requested() || is_interrupt(code) {
-                return Ok(None);
-            }
-            match code {
-                ffi::AVERROR_EOF => {
-                    // SAFETY: the IO context, if there is one, lives as long as the demuxer.
-                    let error = unsafe { (*self.demuxer.as_ptr()).pb.as_ref() }.map_or(0, |pb| pb.error);
-                    if error < 0 && error != ffi::AVERROR_EOF {
-                        self.intake.counters.warn(format!("input '{}' ended early: {}", self.info.name, super::describe(error)));
-                    }
-                    return Ok(None);
-                }
-                ffi::AVERROR_INVALIDDATA => {
-                    let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
-                    self.intake.counters.warn(format!("input '{}' is damaged or cut off; what came before is used{lines}", self.info.name));
-                    return Ok(None);
-                }
-                _ if code == ffi::AVERROR(libc::EAGAIN) => pause(2),
-                _ => return Err(read_error(&self.info.name, code, mark)),
-            }
-        }
     }
 
     /// Tells the decoder that no more comes.
@@ -373,7 +351,7 @@ impl DecodeSource {
             self.pass(&packet);
         }
         while !self.ended && !self.cancel.requested() && !self.all_passed() {
-            let Some(packet) = self.read()? else { break };
+            let Some(packet) = self.reader.read()? else { break };
             if packet.stream() == self.info.video {
                 let second = self.info.time_base.inverse().value().map_or(0, |ticks| ticks as i64);
                 if packet.dts().zip(self.position).is_some_and(|(dts, end)| dts > end.saturating_add(second)) {
@@ -426,6 +404,16 @@ impl DecodeSource {
 
 impl Source for DecodeSource {
     fn next(&mut self) -> Result<Item> {
+        let item = self.next_item()?;
+        if matches!(item, Item::End) && !std::mem::replace(&mut self.reported, true) {
+            self.reader.report(self.limit.is_none() && !self.cancel.requested());
+        }
+        Ok(item)
+    }
+}
+
+impl DecodeSource {
+    fn next_item(&mut self) -> Result<Item> {
         loop {
             if let Some(packet) = self.release() {
                 return Ok(Item::Packet(packet));

@@ -128,6 +128,8 @@ pub struct SourceInfo {
     pub video: usize,
     /// Every stream.
     pub streams: Vec<StreamInfo>,
+    /// What is subtracted from every time of the input, in microseconds: its start, where that is far from zero.
+    pub(super) start_us: i64,
     pub(super) field_order: ffi::AVFieldOrder,
     /// The coded pixel format; None when it is unknown or there is no decoder.
     pub(super) coded_format: Option<ffi::AVPixelFormat>,
@@ -189,6 +191,7 @@ impl SourceInfo {
             live: false,
             video: 0,
             streams: vec![stream],
+            start_us: 0,
             field_order: ffi::AVFieldOrder::AV_FIELD_UNKNOWN,
             bits_per_raw_sample: 0,
             metadata: Dict::new(),
@@ -263,6 +266,7 @@ impl SourceInfo {
                 live,
                 video,
                 streams,
+                start_us: 0,
                 field_order: params.field_order,
                 bits_per_raw_sample: params.bits_per_raw_sample,
                 metadata: Dict::copy_of(c.metadata),

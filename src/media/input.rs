@@ -5,14 +5,18 @@ use std::path::Path;
 
 use ffmpeg_next::ffi;
 
-use super::decode::{DecodeSource, SourceOptions};
+use super::decode::{DecodeSource, SourceOptions, Start};
 use super::info::SourceInfo;
 use super::io::{FdInput, Interrupt};
 use super::owned::{self, Dict};
+use super::reader::MICROSECONDS;
 use super::sequence::Sequence;
-use super::{av_failed, c_string, describe, log, prepare, redact};
+use super::{av_failed, c_string, describe, log, prepare, redact, rescale, timestamp};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+
+/// Starts up to here are kept as they are.
+const NEAR_ZERO_US: i64 = 1_000_000;
 
 /// Which input, and how.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +63,8 @@ pub struct Input {
     spec: InputSpec,
     cancel: Cancel,
     warnings: Vec<String>,
+    /// Images of a sequence before its end or first gap.
+    images: Option<u64>,
 }
 
 /// What kind of place the input's name is.
@@ -86,7 +92,7 @@ impl Input {
         let mut options = Dict::from_pairs(&spec.options, "input option")?;
         let mut warnings = Vec::new();
         let mut io = None;
-        let mut frames = spec.frames;
+        let mut images = None;
         let mut format_name = spec.format.clone();
         let mut url = spec.url.clone();
         let live = matches!(place, Place::Camera) || is_live_url(&spec.url);
@@ -101,12 +107,13 @@ impl Input {
             // The prefix keeps FFmpeg from reading "a:b.mp4" as a protocol.
             Place::File => url = format!("file:{}", spec.url),
             Place::Sequence(sequence) => {
-                let found = sequence.scan().ok_or_else(|| Error::failed(&tried, "no file matches this image sequence"))?;
+                let start = options.get(c"start_number").and_then(|n| n.parse().ok()).unwrap_or(0);
+                let found = sequence.scan(start).ok_or_else(|| Error::failed(&tried, "no file matches this image sequence"))?;
                 format_name = format_name.or(Some("image2".to_owned()));
                 options.set_default(c"start_number", &c_string(&found.first.to_string(), "start number")?);
+                // The demuxer finds the end by leaps, which cross narrow gaps and fail there.
+                images = Some(found.last - found.first + 1);
                 if let Some(next) = found.after_gap {
-                    let before_gap = found.last - found.first + 1;
-                    frames = Some(frames.map_or(before_gap, |n| n.min(before_gap)));
                     warnings.push(format!(
                         "the image sequence '{name}' has a gap after number {}: it ends there, images from {next} on are not read",
                         found.last
@@ -136,15 +143,15 @@ impl Input {
         let video = best_video(&mut demuxer, &tried, mark)?;
         // SAFETY: the context is open and probed, and `video` is one of its streams.
         let mut info = unsafe { SourceInfo::read(context, video, &spec.url, live) }?;
-        if let Some(limit) = frames {
+        if let Some(limit) = spec.frames.into_iter().chain(images).min() {
             info.frames = Some(info.frames.map_or(limit, |n| n.min(limit)));
         }
+        start_at_zero(&demuxer, &mut info);
         if (info.width == 0 || info.height == 0) && info.shape.is_none() && matches!(place, Place::File) {
             let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
             return Err(Error::failed(tried, format!("its video stream has no picture size: the header is damaged or cut off{lines}")));
         }
-        let spec = InputSpec { frames, ..spec.clone() };
-        Ok(Self { demuxer, info, spec, cancel: cancel.clone(), warnings })
+        Ok(Self { demuxer, info, spec: spec.clone(), cancel: cancel.clone(), warnings, images })
     }
 
     /// What the headers say.
@@ -157,8 +164,22 @@ impl Input {
     /// # Errors
     /// No decoder for the codec, no frame that can be decoded, no memory, or cancelled.
     pub fn into_source(self, options: SourceOptions) -> Result<DecodeSource> {
-        let Self { demuxer, info, spec, cancel, warnings } = self;
-        DecodeSource::new(demuxer, info, &spec, cancel, warnings, options)
+        let Self { demuxer, info, spec, cancel, warnings, images } = self;
+        let start = Start { demuxer, info, cancel, warnings, images, frames: spec.frames, threads: spec.threads };
+        DecodeSource::new(start, options)
+    }
+}
+
+/// Has every time counted from the input's start when that is far from zero (broadcasts, cameras), as ffmpeg does; a start
+/// near zero (priming, reordered pictures, a late stream) is kept.
+fn start_at_zero(demuxer: &Demuxer, info: &mut SourceInfo) {
+    // SAFETY: the context is open and probed.
+    let Some(start) = timestamp(unsafe { (*demuxer.as_ptr()).start_time }).filter(|start| start.abs() > NEAR_ZERO_US) else { return };
+    info.start_us = start;
+    for chapter in &mut info.chapters {
+        let shift = rescale(start, MICROSECONDS, chapter.time_base.into());
+        chapter.start = chapter.start.saturating_sub(shift).max(0);
+        chapter.end = chapter.end.saturating_sub(shift).max(0);
     }
 }
 

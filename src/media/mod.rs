@@ -10,6 +10,7 @@ use ffmpeg_next::ffi;
 
 use crate::error::{Error, Result};
 
+mod container;
 mod convert;
 mod counters;
 mod decode;
@@ -27,6 +28,7 @@ mod mux;
 mod output;
 mod output_defaults;
 mod owned;
+mod reader;
 mod repack;
 mod sequence;
 mod slab;

@@ -1,17 +1,17 @@
 //! The muxer: the encoded stream and everything that is carried over, into one file or stream.
 
-use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use ffmpeg_next::ffi;
 
+use super::container::{holds_one_stream, is_mov, maps, set_defaults};
 use super::encode::VideoEncoder;
 use super::info::{SourceInfo, StreamInfo, StreamKind};
 use super::io::{Interrupt, open_fifo_for_writing};
 use super::output::{Chosen, EncodeSpec, OutputTarget, choose};
 use super::owned::Dict;
-use super::{Packet, Rational, av_failed, c_string, describe, log, redact, timestamp};
+use super::{Packet, Rational, av_failed, c_string, describe, log, redact, rescale, timestamp};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::pipeline::Muxer;
@@ -82,6 +82,8 @@ struct Route {
     output: i32,
     from: Rational,
     to: Rational,
+    /// Added to every time, in units of `to`.
+    delay: i64,
     last_dts: Option<i64>,
 }
 
@@ -116,11 +118,12 @@ impl FileMuxer {
         let url = fifo.as_ref().map_or_else(|| open_url(target.url), |fd| format!("pipe:{}", fd.as_raw_fd()));
         let interrupt = Interrupt::after(cancel, CANCEL_GRACE);
         let mut warnings = Vec::new();
-        let wanted = Wanted { chosen: &chosen, info, encoder };
+        let wanted = Wanted { chosen: &chosen, info, encoder, turned: true };
         let streams = wanted.streams_that_fit(&mut warnings)?;
+        warnings.extend(wanted.lost_rotation()?);
         let mut output = Output::new(&chosen, &url)?;
         let context = output.get();
-        let regular = std::fs::metadata(target.url).map_or(!target.url.contains("://") && target.url != "-", |m| m.is_file());
+        let regular = std::fs::metadata(target.url).map_or_else(|_| !names_a_stream(target.url), |m| m.is_file());
         // A file takes everything in the end; moving its index to the front may just take long.
         let callback = if regular { ffi::AVIOInterruptCB { callback: None, opaque: std::ptr::null_mut() } } else { interrupt.callback() };
         context.interrupt_callback = callback;
@@ -130,7 +133,6 @@ impl FileMuxer {
         }
         wanted.add_metadata(&mut output)?;
         let mut options = Dict::from_pairs(&spec.mux_options, "muxer option")?;
-        container_defaults(&chosen.container_name(), encoder.time_base(), regular, &mut options);
         let mark = log::Mark::now();
         if chosen.container.flags & ffi::AVFMT_NOFILE == 0 {
             let c_url = c_string(&url, "output name")?;
@@ -141,6 +143,9 @@ impl FileMuxer {
             }
             output.owns_io = true;
         }
+        // SAFETY: the IO context, if there is one, is open.
+        let rewinds = unsafe { output.get().pb.as_ref() }.is_none_or(|pb| pb.seekable & ffi::AVIO_SEEKABLE_NORMAL as libc::c_int != 0);
+        warnings.extend(set_defaults(&chosen.container_name(), encoder.time_base(), rewinds, info, &mut options));
         // SAFETY: a complete context.
         let code = unsafe { ffi::avformat_write_header(output.raw, options.as_mut()) };
         if code < 0 {
@@ -155,7 +160,8 @@ impl FileMuxer {
             let to = unsafe { (**(*output.raw).streams.add(index)).time_base }.into();
             let from = if stream.index == info.video { encoder.time_base() } else { stream.time_base };
             if let Some(route) = routes.get_mut(stream.index) {
-                *route = Some(Route { output: i32::try_from(index).unwrap_or(0), from, to, last_dts: None });
+                let delay = wanted.codec_delay(stream, to);
+                *route = Some(Route { output: i32::try_from(index).unwrap_or(0), from, to, delay, last_dts: None });
             }
         }
         let flags = chosen.container.flags;
@@ -188,6 +194,7 @@ impl FileMuxer {
             _ if code == ffi::AVERROR(libc::ENOSPC) => {
                 Error::failed(self.operation(), "no space left on device").hint("free some space, or write elsewhere")
             }
+            ffi::AVERROR_EXIT => Error::failed(self.operation(), "interrupted, and the reader takes no more"),
             _ if code == ffi::AVERROR(libc::EPIPE) => Error::failed(self.operation(), "the reader closed the pipe"),
             _ => error,
         }
@@ -226,6 +233,11 @@ impl Muxer for FileMuxer {
         let raw = unsafe { &mut *packet.raw };
         // SAFETY: plain arithmetic on the packet's own fields.
         unsafe { ffi::av_packet_rescale_ts(raw, route.from.av(), route.to.av()) };
+        for time in [&mut raw.pts, &mut raw.dts] {
+            if let Some(known) = timestamp(*time) {
+                *time = known.saturating_add(route.delay);
+            }
+        }
         raw.stream_index = route.output;
         raw.pos = -1;
         self.order(raw, stream);
@@ -255,6 +267,11 @@ impl Muxer for FileMuxer {
     }
 }
 
+/// Whether a target is standard output or a URL.
+fn names_a_stream(target: &str) -> bool {
+    target == "-" || target.starts_with("pipe:") || target.contains("://")
+}
+
 /// FFmpeg's URL for a target. The prefix keeps it from reading "a:b.mp4" as a protocol.
 fn open_url(target: &str) -> String {
     if target == "-" {
@@ -266,24 +283,13 @@ fn open_url(target: &str) -> String {
     }
 }
 
-fn container_defaults(container: &str, video_base: Rational, regular: bool, options: &mut Dict) {
-    if !matches!(container, "mp4" | "mov" | "ipod" | "3gp" | "3g2" | "psp" | "f4v") {
-        return;
-    }
-    // Edit lists count in the movie's time scale: anything coarser than the video's shifts its start.
-    if let Ok(scale) = CString::new(video_base.den.max(1000).to_string()) {
-        options.set_default(c"movie_timescale", &scale);
-    }
-    if regular {
-        options.set_default(c"movflags", c"+faststart");
-    }
-}
-
 /// What the output should hold.
 struct Wanted<'a> {
     chosen: &'a Chosen,
     info: &'a SourceInfo,
     encoder: &'a VideoEncoder,
+    /// Whether the video's rotation is passed on.
+    turned: bool,
 }
 
 impl<'a> Wanted<'a> {
@@ -324,25 +330,41 @@ impl<'a> Wanted<'a> {
         // SAFETY: the container is static.
         let holds = unsafe { ffi::avformat_query_codec(self.chosen.container, codec, ffi::FF_COMPLIANCE_EXPERIMENTAL) };
         // Attachments are files of any type, which no list of codecs covers.
-        if holds == 0 && stream.kind != StreamKind::Attachment {
+        if stream.kind == StreamKind::Attachment {
+            if container != "matroska" {
+                return Ok(Some(format!("{container} holds no attachments")));
+            }
+        } else if holds == 0 || !maps(&container, codec, &self.info.container) {
             return Ok(Some(format!("{container} cannot hold {}", stream.codec)));
+        }
+        if holds_one_stream(self.chosen.container) {
+            return Ok(Some(format!("{container} holds the one video stream only")));
         }
         // Containers without a file of their own connect or create files in their header: no trial there.
         if self.chosen.container.flags & ffi::AVFMT_NOFILE != 0 {
-            let single = matches!(container.as_str(), "image2" | "null");
-            return Ok(single.then(|| format!("{container} holds pictures only")));
+            return Ok((container == "null").then(|| format!("{container} holds pictures only")));
         }
-        let mut output = Output::new(self.chosen, "")?;
-        output.get().strict_std_compliance = ffi::FF_COMPLIANCE_EXPERIMENTAL;
         let mut trial: Vec<&StreamInfo> = kept.to_vec();
         trial.push(stream);
         trial.sort_by_key(|s| s.index);
-        for stream in trial {
+        let mark = log::Mark::now();
+        let (code, _) = self.try_header(&trial)?;
+        Ok((code < 0).then(|| {
+            let why = mark.lines().unwrap_or_else(|| describe(code));
+            format!("{container} does not take it ({why})")
+        }))
+    }
+
+    /// Writes a header for `streams` into memory. Returns FFmpeg's code and the header's bytes.
+    fn try_header(&self, streams: &[&StreamInfo]) -> Result<(i32, i32)> {
+        let mut output = Output::new(self.chosen, "")?;
+        output.get().strict_std_compliance = ffi::FF_COMPLIANCE_EXPERIMENTAL;
+        for stream in streams {
             self.add_stream(&mut output, stream)?;
         }
         let mark = log::Mark::now();
         // SAFETY: a complete context writing into memory, which is freed here; the muxer cleans up in Output's drop.
-        let code = unsafe {
+        unsafe {
             let context = output.get();
             let code = ffi::avio_open_dyn_buf(&mut context.pb);
             if code < 0 {
@@ -350,15 +372,38 @@ impl<'a> Wanted<'a> {
             }
             let code = ffi::avformat_write_header(output.raw, std::ptr::null_mut());
             let mut buffer = std::ptr::null_mut();
-            ffi::avio_close_dyn_buf((*output.raw).pb, &mut buffer);
+            let bytes = ffi::avio_close_dyn_buf((*output.raw).pb, &mut buffer);
             (*output.raw).pb = std::ptr::null_mut();
             ffi::av_free(buffer.cast());
-            code
-        };
-        Ok((code < 0).then(|| {
-            let why = mark.lines().unwrap_or_else(|| describe(code));
-            format!("{container} does not take it ({why})")
+            Ok((code, bytes))
+        }
+    }
+
+    /// A warning when the video is shown turned and the container cannot say so.
+    fn lost_rotation(&self) -> Result<Option<String>> {
+        let Some(video) = self.info.video_stream() else { return Ok(None) };
+        let container = self.chosen.container_name();
+        if self.info.rotation == 0 || is_mov(&container) || container == "null" {
+            return Ok(None);
+        }
+        let file = self.chosen.container.flags & ffi::AVFMT_NOFILE == 0;
+        // A header that holds the rotation is longer. (MP4 writes it only at the end.)
+        let (with, without) = (self.try_header(&[video])?, Self { turned: false, ..*self }.try_header(&[video])?);
+        let kept = file && with.0 >= 0 && with.1 != without.1;
+        Ok((!kept).then(|| {
+            format!("the rotation by {}° is left out: {container} cannot hold it, so the video is shown as it is coded", self.info.rotation)
         }))
+    }
+
+    /// What a time needs added so that it reads back as it was. Matroska's reader takes Opus' delay off every time, but its
+    /// writer adds none: the sound would come earlier with each pass.
+    fn codec_delay(&self, stream: &StreamInfo, to: Rational) -> i64 {
+        let params = stream.params.get();
+        let matroska = matches!(self.chosen.container_name().as_str(), "matroska" | "webm");
+        if !matroska || params.codec_id != ffi::AVCodecID::AV_CODEC_ID_OPUS || params.sample_rate <= 0 {
+            return 0;
+        }
+        rescale(i64::from(params.initial_padding), Rational { num: 1, den: params.sample_rate }, to)
     }
 
     fn add_stream(&self, output: &mut Output, stream: &StreamInfo) -> Result<()> {
@@ -394,7 +439,7 @@ impl<'a> Wanted<'a> {
                 STALE_VIDEO_TAGS.iter().for_each(|tag| metadata.remove(tag));
             }
             ffi::av_dict_copy(&mut out.metadata, metadata.as_ptr(), 0);
-            for (kind, bytes) in stream.side_data.iter().filter(|(kind, _)| !is_video || describes_picture(*kind)) {
+            for (kind, bytes) in stream.side_data.iter().filter(|(kind, _)| !is_video || self.describes_picture(*kind)) {
                 let data = ffi::av_stream_new_side_data(raw, *kind, bytes.len());
                 if !data.is_null() {
                     std::ptr::copy_nonoverlapping(bytes.as_ptr(), data, bytes.len());
@@ -415,6 +460,17 @@ impl<'a> Wanted<'a> {
                 || ffi::av_codec_get_id(tags, params.codec_tag) == params.codec_id
                 || ffi::av_codec_get_tag2(tags, params.codec_id, &mut wanted) == 0;
             if keep { params.codec_tag } else { 0 }
+        }
+    }
+
+    /// Side data that says how the picture is shown, true of the filtered picture too.
+    fn describes_picture(&self, kind: ffi::AVPacketSideDataType) -> bool {
+        use ffi::AVPacketSideDataType::*;
+        match kind {
+            AV_PKT_DATA_DISPLAYMATRIX => self.turned,
+            AV_PKT_DATA_STEREO3D | AV_PKT_DATA_SPHERICAL | AV_PKT_DATA_ICC_PROFILE => true,
+            AV_PKT_DATA_MASTERING_DISPLAY_METADATA | AV_PKT_DATA_CONTENT_LIGHT_LEVEL => true,
+            _ => false,
         }
     }
 
@@ -448,20 +504,6 @@ impl<'a> Wanted<'a> {
         }
         Ok(())
     }
-}
-
-/// Side data that says how the picture is shown, true of the filtered picture too.
-fn describes_picture(kind: ffi::AVPacketSideDataType) -> bool {
-    use ffi::AVPacketSideDataType::*;
-    matches!(
-        kind,
-        AV_PKT_DATA_DISPLAYMATRIX
-            | AV_PKT_DATA_STEREO3D
-            | AV_PKT_DATA_SPHERICAL
-            | AV_PKT_DATA_MASTERING_DISPLAY_METADATA
-            | AV_PKT_DATA_CONTENT_LIGHT_LEVEL
-            | AV_PKT_DATA_ICC_PROFILE
-    )
 }
 
 #[cfg(test)]

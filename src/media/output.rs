@@ -4,6 +4,7 @@ use std::path::Path;
 
 use ffmpeg_next::ffi;
 
+use super::container::maps;
 use super::encode::VideoEncoder;
 use super::encoder_setup::{self, EncoderRequest};
 use super::info::{SourceInfo, codec_name};
@@ -116,7 +117,8 @@ pub(super) fn choose(final_name: &str, spec: &EncodeSpec) -> Result<Chosen> {
     };
     let codec = find_encoder(&codec_name_wanted, &tried)?;
     // SAFETY: the container is static.
-    if unsafe { ffi::avformat_query_codec(container, codec.id, ffi::FF_COMPLIANCE_EXPERIMENTAL) } == 0 {
+    let held = unsafe { ffi::avformat_query_codec(container, codec.id, ffi::FF_COMPLIANCE_EXPERIMENTAL) } != 0;
+    if !held || !maps(&container_name, codec.id, "") {
         return Err(Error::usage(tried, format!("the container {container_name} cannot hold {}", codec_name(codec.id)))
             .hint("choose another encoder with -c:v, or another container, for example .mkv"));
     }

@@ -43,10 +43,11 @@ impl Sequence {
         (padded && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
     }
 
-    /// Looks at the folder; None when no file matches.
-    pub(super) fn scan(&self) -> Option<Found> {
+    /// Looks at the folder for numbers of at least `from`; None when no file matches.
+    pub(super) fn scan(&self, from: u64) -> Option<Found> {
         let entries = std::fs::read_dir(&self.folder).ok()?;
-        let mut numbers: Vec<u64> = entries.flatten().filter_map(|e| self.number(e.file_name().to_str()?)).collect();
+        let numbers = entries.flatten().filter_map(|e| self.number(e.file_name().to_str()?));
+        let mut numbers: Vec<u64> = numbers.filter(|&n| n >= from).collect();
         numbers.sort_unstable();
         let first = *numbers.first()?;
         let last = numbers.iter().zip(first..).take_while(|&(&n, expected)| n == expected).last().map_or(first, |(&n, _)| n);
@@ -66,10 +67,12 @@ mod tests {
         }
         std::fs::write(folder.path().join("f_x.png"), b"").unwrap();
         let pattern = folder.path().join("f_%03d.png");
-        let found = Sequence::parse(pattern.to_str().unwrap()).unwrap().scan().unwrap();
+        let found = Sequence::parse(pattern.to_str().unwrap()).unwrap().scan(0).unwrap();
         assert_eq!(found, Found { first: 98, last: 100, after_gap: Some(103) });
+        let later = Sequence::parse(pattern.to_str().unwrap()).unwrap().scan(100).unwrap();
+        assert_eq!(later, Found { first: 100, last: 100, after_gap: Some(103) });
         let unpadded = folder.path().join("f_%d.png");
-        assert_eq!(Sequence::parse(unpadded.to_str().unwrap()).unwrap().scan().unwrap().first, 100);
+        assert_eq!(Sequence::parse(unpadded.to_str().unwrap()).unwrap().scan(0).unwrap().first, 100);
     }
 
     #[test]

@@ -1,0 +1,69 @@
+//! What containers hold, where their muxers do not say it themselves.
+
+use std::ffi::CString;
+
+use ffmpeg_next::ffi;
+
+use super::Rational;
+use super::info::SourceInfo;
+use super::owned::Dict;
+
+/// Whether a container is one elementary stream or single pictures: one that has a default for video alone. Its muxer may
+/// not check, and would write the packets of other streams between the pictures.
+pub(super) fn holds_one_stream(container: &ffi::AVOutputFormat) -> bool {
+    use ffi::AVCodecID::AV_CODEC_ID_NONE;
+    container.video_codec != AV_CODEC_ID_NONE && container.audio_codec == AV_CODEC_ID_NONE && container.subtitle_codec == AV_CODEC_ID_NONE
+}
+
+/// Whether the container defines how the codec is stored. MPEG-TS takes anything as private data, and MPEG-PS takes any
+/// subtitle as a DVD's: neither can be read back.
+pub(super) fn maps(container: &str, codec: ffi::AVCodecID, input: &str) -> bool {
+    use ffi::AVCodecID::*;
+    match container {
+        "mpegts" | "rtp_mpegts" | "hls" => match codec {
+            AV_CODEC_ID_H264 | AV_CODEC_ID_HEVC | AV_CODEC_ID_MPEG1VIDEO | AV_CODEC_ID_MPEG2VIDEO | AV_CODEC_ID_MPEG4 => true,
+            AV_CODEC_ID_VC1 | AV_CODEC_ID_CAVS | AV_CODEC_ID_DIRAC => true,
+            AV_CODEC_ID_MP1 | AV_CODEC_ID_MP2 | AV_CODEC_ID_MP3 | AV_CODEC_ID_AAC | AV_CODEC_ID_AAC_LATM => true,
+            AV_CODEC_ID_AC3 | AV_CODEC_ID_EAC3 | AV_CODEC_ID_DTS | AV_CODEC_ID_TRUEHD | AV_CODEC_ID_OPUS | AV_CODEC_ID_S302M => true,
+            AV_CODEC_ID_DVB_SUBTITLE | AV_CODEC_ID_DVB_TELETEXT | AV_CODEC_ID_SMPTE_KLV | AV_CODEC_ID_TIMED_ID3 => true,
+            AV_CODEC_ID_WEBVTT => container == "hls",
+            // Private data that was private data before is no worse for it.
+            AV_CODEC_ID_BIN_DATA => input == "mpegts",
+            _ => false,
+        },
+        "mpeg" | "vob" | "dvd" | "svcd" | "vcd" => match codec {
+            AV_CODEC_ID_H264 | AV_CODEC_ID_HEVC | AV_CODEC_ID_MPEG1VIDEO | AV_CODEC_ID_MPEG2VIDEO | AV_CODEC_ID_MPEG4 => true,
+            AV_CODEC_ID_MP1 | AV_CODEC_ID_MP2 | AV_CODEC_ID_MP3 | AV_CODEC_ID_AC3 | AV_CODEC_ID_DTS => true,
+            AV_CODEC_ID_PCM_DVD | AV_CODEC_ID_PCM_S16BE | AV_CODEC_ID_DVD_SUBTITLE => true,
+            _ => false,
+        },
+        _ => true,
+    }
+}
+
+/// Whether it is MP4 or a relative, written by FFmpeg's mov muxer.
+pub(super) fn is_mov(container: &str) -> bool {
+    matches!(container, "mp4" | "mov" | "ipod" | "3gp" | "3g2" | "psp" | "f4v" | "ismv")
+}
+
+/// Muxer options that stand unless the user sets them. Returns what should be said about them.
+pub(super) fn set_defaults(container: &str, video_base: Rational, rewinds: bool, info: &SourceInfo, options: &mut Dict) -> Option<String> {
+    if !is_mov(container) || container == "ismv" {
+        return None;
+    }
+    // Edit lists count in the movie's time scale: anything coarser than the video's shifts its start.
+    if let Ok(scale) = CString::new(video_base.den.max(1000).to_string()) {
+        options.set_default(c"movie_timescale", &scale);
+    }
+    if options.get(c"movflags").is_some() {
+        return None;
+    }
+    // QuickTime's own keys have no place among iTunes' tags.
+    let keys = info.metadata.keys().iter().any(|key| key.starts_with("com.apple.quicktime."));
+    // A delayed header is as readable as an empty one, and has the edit lists that keep the streams' starts.
+    let layout = if rewinds { "+faststart" } else { "+frag_keyframe+empty_moov+delay_moov+default_base_moof" };
+    if let Ok(flags) = CString::new(format!("{layout}{}", if keys { "+use_metadata_tags" } else { "" })) {
+        options.set(c"movflags", &flags);
+    }
+    (!rewinds).then(|| format!("the output cannot be rewound: {container} is written in fragments"))
+}
