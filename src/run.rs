@@ -158,7 +158,7 @@ fn print_stats(form: StatsForm, report: &Report, to_stderr: bool) -> Result<()> 
 }
 
 fn warn(warnings: &[String]) {
-    warnings.iter().for_each(|w| status::warn(w));
+    warnings.iter().for_each(status::warn);
 }
 
 fn note(notes: &[String]) {

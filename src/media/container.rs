@@ -31,12 +31,12 @@ pub(super) fn maps(container: &str, codec: ffi::AVCodecID, input: &str) -> bool 
             AV_CODEC_ID_BIN_DATA => input == "mpegts",
             _ => false,
         },
-        "mpeg" | "vob" | "dvd" | "svcd" | "vcd" => match codec {
-            AV_CODEC_ID_H264 | AV_CODEC_ID_HEVC | AV_CODEC_ID_MPEG1VIDEO | AV_CODEC_ID_MPEG2VIDEO | AV_CODEC_ID_MPEG4 => true,
-            AV_CODEC_ID_MP1 | AV_CODEC_ID_MP2 | AV_CODEC_ID_MP3 | AV_CODEC_ID_AC3 | AV_CODEC_ID_DTS => true,
-            AV_CODEC_ID_PCM_DVD | AV_CODEC_ID_PCM_S16BE | AV_CODEC_ID_DVD_SUBTITLE => true,
-            _ => false,
-        },
+        "mpeg" | "vob" | "dvd" | "svcd" | "vcd" => {
+            let video = [AV_CODEC_ID_H264, AV_CODEC_ID_HEVC, AV_CODEC_ID_MPEG1VIDEO, AV_CODEC_ID_MPEG2VIDEO, AV_CODEC_ID_MPEG4];
+            let audio = [AV_CODEC_ID_MP1, AV_CODEC_ID_MP2, AV_CODEC_ID_MP3, AV_CODEC_ID_AC3, AV_CODEC_ID_DTS];
+            let dvd = [AV_CODEC_ID_PCM_DVD, AV_CODEC_ID_PCM_S16BE, AV_CODEC_ID_DVD_SUBTITLE];
+            video.contains(&codec) || audio.contains(&codec) || dvd.contains(&codec)
+        }
         _ => true,
     }
 }

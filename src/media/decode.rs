@@ -406,7 +406,7 @@ impl Source for DecodeSource {
     fn next(&mut self) -> Result<Item> {
         let item = self.next_item()?;
         if matches!(item, Item::End) && !std::mem::replace(&mut self.reported, true) {
-            self.reader.report(self.limit.is_none() && !self.cancel.requested());
+            self.reader.report(self.seq, self.limit.is_none() && !self.cancel.requested());
         }
         Ok(item)
     }

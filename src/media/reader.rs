@@ -64,10 +64,11 @@ impl Promise {
         }
     }
 
-    /// What to say about an end after `pictures` packets of the filtered stream and at `end_us`; `frame_us` is one frame.
-    fn broken(self, pictures: u64, end_us: i64, frame_us: i64) -> Option<String> {
+    /// What to say about an end after `pictures` packets of the filtered stream, of which `frames` were decoded, and at
+    /// `end_us`; `frame_us` is one frame.
+    fn broken(self, [pictures, frames]: [u64; 2], end_us: i64, frame_us: i64) -> Option<String> {
         if let Some(listed) = self.pictures.filter(|&listed| listed > pictures + 1) {
-            return Some(format!("the input ends early: {pictures} of {listed} frames"));
+            return Some(format!("the input ends early: {frames} of {listed} frames"));
         }
         let promised = self.end_us.filter(|&promised| promised - end_us > ROUNDED_END_US.max(2 * frame_us))?;
         let seconds = |us: i64| us as f64 / f64::from(ffi::AV_TIME_BASE);
@@ -101,8 +102,8 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) fn new(demuxer: Demuxer, info: &SourceInfo, cancel: Cancel, images: Option<u64>, counters: Arc<MediaCounters>) -> Self {
         let bases = info.streams.iter().map(|s| (s.disposition & ffi::AV_DISPOSITION_ATTACHED_PIC == 0).then_some(s.time_base)).collect();
-        // SAFETY: the demuxer is open and probed, and the filtered stream is one of its streams.
         let promise = match images {
+            // SAFETY: the demuxer is open and probed, and the filtered stream is one of its streams.
             None if !info.live => unsafe { Promise::read(demuxer.as_ptr(), info.video, &info.container) },
             _ => Promise::default(),
         };
@@ -200,8 +201,8 @@ impl Reader {
         }
     }
 
-    /// Says what was damaged or missing. `whole` tells whether the input was to be read to its end.
-    pub(super) fn report(&self, whole: bool) {
+    /// Says what was damaged or missing. `frames` came out; `whole` tells whether the input was to be read to its end.
+    pub(super) fn report(&self, frames: u64, whole: bool) {
         let [packets, pictures] = [&self.counters.corrupt_packets, &self.counters.corrupt_pictures].map(|n| n.load(Ordering::Relaxed));
         if packets + pictures > 0 {
             let plural = |n: u64, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
@@ -212,7 +213,7 @@ impl Reader {
                 plural(pictures, "picture")
             ));
         }
-        if whole && let Some(text) = self.promise.broken(self.pictures, self.end_us, self.frame_us) {
+        if whole && let Some(text) = self.promise.broken([self.pictures, frames], self.end_us, self.frame_us) {
             self.counters.warn(text);
         }
     }
@@ -229,11 +230,11 @@ mod tests {
     #[test]
     fn an_early_end_is_told_from_a_rounded_one() {
         let counted = Promise { pictures: Some(40), end_us: None };
-        assert_eq!(counted.broken(10, 0, 40_000).as_deref(), Some("the input ends early: 10 of 40 frames"));
-        assert_eq!(counted.broken(39, 0, 40_000), None);
+        assert_eq!(counted.broken([11, 10], 0, 40_000).as_deref(), Some("the input ends early: 10 of 40 frames"));
+        assert_eq!(counted.broken([39, 38], 0, 40_000), None);
         let timed = Promise { pictures: None, end_us: Some(1_600_000) };
-        assert_eq!(timed.broken(10, 400_000, 40_000).as_deref(), Some("the input ends early: after 0.400 of 1.600 seconds"));
-        assert_eq!(timed.broken(35, 1_400_000, 40_000), None);
-        assert_eq!(Promise::default().broken(0, 0, 0), None);
+        assert_eq!(timed.broken([10, 10], 400_000, 40_000).as_deref(), Some("the input ends early: after 0.400 of 1.600 seconds"));
+        assert_eq!(timed.broken([35, 35], 1_400_000, 40_000), None);
+        assert_eq!(Promise::default().broken([0, 0], 0, 0), None);
     }
 }
