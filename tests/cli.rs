@@ -281,7 +281,14 @@ fn an_idle_pipe_can_be_cancelled() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    // Before its handlers are installed, a signal simply ends the process.
+    let catches_sigterm = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let mask = status.lines().find_map(|l| l.strip_prefix("SigCgt:")).and_then(|m| u64::from_str_radix(m.trim(), 16).ok());
+        mask.is_some_and(|m| m >> (libc::SIGTERM - 1) & 1 == 1)
+    };
+    wait_until(Duration::from_secs(10), "the signal handlers", catches_sigterm);
+    std::thread::sleep(Duration::from_millis(200));
     signal(&child, libc::SIGTERM);
     assert_eq!(exit_code(child), Some(143));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
