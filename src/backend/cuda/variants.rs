@@ -210,7 +210,7 @@ pub static TABLE: &[Variant] = &[
     Variant {
         name: "fused",
         family: "box",
-        about: "one launch, one pass. Radius up to 7 (float: 32): the fused separable kernel with ones. Up to 31: packed column sums slide down 8 rows, windows from a prefix sum across the warp",
+        about: "one launch. Radius up to 7 (float: 32), and radius times power up to 32: the fused separable kernel. One pass up to 31: packed column sums slide down 8 rows, windows from a prefix sum across the warp",
         lower: |task| match &task.op {
             PlaneOp::Box(op) => lower_box_fused(task, *op),
             other => Err(wrong(other)),
