@@ -162,7 +162,8 @@ fn verify(shape: Shape, border: Border, op: &PlaneOp, contents: &[Content], tota
     }
 }
 
-fn verify_format(format: PixelFormat) {
+/// Every operation with every border; `few` leaves out sizes and contents, for formats whose kernels others run too.
+fn verify_format(format: PixelFormat, few: bool) {
     let mut total = Tally::default();
     let unit = if format.max_value() > 1.0 { 1.0 } else { 1.0 / 255.0 };
     let sums = operations().len();
@@ -172,6 +173,8 @@ fn verify_format(format: PixelFormat) {
                 // The largest size costs the reference the most: one border and one content per operation, in turn.
                 let contents = &Content::ALL[..3];
                 let contents = match index {
+                    1 | 3 | 5 if few => continue,
+                    _ if few => &contents[(turn + border as usize + index) % 3..][..1],
                     5 if border != Border::ALL[turn % 5] => continue,
                     5 => &contents[turn % 3..][..1],
                     // Large windows of ranks are as slow: one content for each border, in turn.
@@ -188,27 +191,27 @@ fn verify_format(format: PixelFormat) {
 
 #[test]
 fn yuv_420_8_bit_matches_the_reference() {
-    verify_format(formats()[0]);
+    verify_format(formats()[0], false);
 }
 
 #[test]
 fn yuv_422_10_bit_matches_the_reference() {
-    verify_format(formats()[1]);
+    verify_format(formats()[1], true);
 }
 
 #[test]
 fn gray_16_bit_matches_the_reference() {
-    verify_format(formats()[2]);
+    verify_format(formats()[2], false);
 }
 
 #[test]
 fn gray_float_matches_the_reference() {
-    verify_format(formats()[3]);
+    verify_format(formats()[3], false);
 }
 
 #[test]
 fn p010_matches_the_reference() {
-    verify_format(formats()[4]);
+    verify_format(formats()[4], true);
 }
 
 #[test]
@@ -300,6 +303,8 @@ fn chains_round_between_filters() {
         let ops = [
             (Border::Clamp, separable(gaussian(1.0, 3), gaussian(1.0, 3))),
             (Border::Wrap, direct(3, 3, 2)),
+            // From here on the planes are smaller.
+            (Border::Reflect101, pool(PoolKind::Mean, [3, 2, 1, 1])),
             (Border::Reflect, PlaneOp::Gradient(SOBEL)),
             (Border::Zero, boxed(3, 2, 1)),
         ];
@@ -311,7 +316,7 @@ fn chains_round_between_filters() {
                 let frames = run(&Cpu, &chain(shape, &ops[..count]), &options, &pictures).unwrap();
                 if count > 0 {
                     // The same filters as plans of their own: a chain must give exactly that.
-                    let alone = run(&Cpu, &chain(shape, &ops[count - 1..count]), &options, &one_by_one).unwrap();
+                    let alone = run(&Cpu, &chain(one_by_one[0].shape, &ops[count - 1..count]), &options, &one_by_one).unwrap();
                     one_by_one = alone.iter().map(Picture::read).collect();
                 }
                 for (frame, want) in frames.iter().zip(&one_by_one) {
