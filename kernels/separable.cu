@@ -254,6 +254,15 @@ struct Pass {
 
 #define OUTPUTS 8 // per thread; also the taps that are summed apart, since partial sums of thousands of taps would round away
 #define THREADS 128
+// Doubles have no need of that.
+#if CENTRE != 0
+#define PARTIAL(part, acc) wide(&part)[OUTPUTS] = acc
+#define JOIN(part, acc)
+#else
+#define PARTIAL(part, acc) wide part[OUTPUTS] = {}
+#define JOIN(part, acc)                                    \
+    _Pragma("unroll") for (int o = 0; o < OUTPUTS; o++) acc[o] += part[o]
+#endif
 #define STEP 256
 // One float of padding behind every 8, so that lanes 8 apart hit different banks.
 #define AT(i) ((i) + ((i) >> 3))
@@ -284,7 +293,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__rows(const __gr
 #pragma unroll
         for (int o = 0; o < OUTPUTS - 1; o++) window[o] = staged[AT(at + o)];
         for (int k = 0; k < taps; k += OUTPUTS) {
-            wide part[OUTPUTS] = {};
+            PARTIAL(part, acc);
 #pragma unroll
             for (int u = 0; u < OUTPUTS; u++) {
                 window[(u + OUTPUTS - 1) % OUTPUTS] = staged[AT(at + k + u + OUTPUTS - 1)];
@@ -292,19 +301,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__rows(const __gr
 #pragma unroll
                 for (int o = 0; o < OUTPUTS; o++) part[o] = fma(w, (wide)window[(u + o) % OUTPUTS], part[o]);
             }
-#pragma unroll
-            for (int o = 0; o < OUTPUTS; o++) acc[o] += part[o];
+            JOIN(part, acc);
         }
 #else
         for (int k0 = 0; k0 < taps; k0 += OUTPUTS) {
-            wide part[OUTPUTS] = {};
+            PARTIAL(part, acc);
             for (int k = k0; k < k0 + OUTPUTS; k++) {
                 const wide w = __ldg(t.taps + tap0 + k);
 #pragma unroll
                 for (int o = 0; o < OUTPUTS; o++) part[o] = fma(w, (wide)staged[AT(at + k * COMPONENTS + o)], part[o]);
             }
-#pragma unroll
-            for (int o = 0; o < OUTPUTS; o++) acc[o] += part[o];
+            JOIN(part, acc);
         }
 #endif
     }
@@ -337,7 +344,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__cols(const __gr
 #pragma unroll
     for (int o = 0; o < OUTPUTS - 1; o++) window[o] = sum_at(column, pitch, p.height, t.outside, top + o);
     for (int k = 0; k < t.count; k += OUTPUTS) {
-        wide part[OUTPUTS] = {};
+        PARTIAL(part, acc);
 #pragma unroll
         for (int u = 0; u < OUTPUTS; u++) {
             window[(u + OUTPUTS - 1) % OUTPUTS] = sum_at(column, pitch, p.height, t.outside, top + k + u + OUTPUTS - 1);
@@ -345,8 +352,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) separable__cols(const __gr
 #pragma unroll
             for (int o = 0; o < OUTPUTS; o++) part[o] = fma(w, (wide)window[(u + o) % OUTPUTS], part[o]);
         }
-#pragma unroll
-        for (int o = 0; o < OUTPUTS; o++) acc[o] += part[o];
+        JOIN(part, acc);
     }
 #pragma unroll
     for (int o = 0; o < OUTPUTS; o++)

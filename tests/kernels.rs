@@ -65,14 +65,13 @@ fn tasks() -> Vec<Task> {
         task(PlaneOp::Copy, 8),
         task(separable(7), 8),
         task(separable(7), 32),
-        task(separable(32), 16),
+        task(separable(7), 16),
         task(direct(7, 7), 8),
         task(direct(31, 31), 8),
         task(direct(7, 7), 16),
         task(boxed(15, 1), 8),
         task(boxed(15, 2), 10),
         task(boxed(2, 2), 8),
-        task(boxed(20, 2), 8),
         task(PlaneOp::Unsharp(Unsharp { size_x: 5, size_y: 5, amount: 65536 }), 8),
         task(gradient(), 16),
         task(PlaneOp::Compass(Compass { scale: 1.0, delta: 0.0 }), 16),
@@ -251,11 +250,27 @@ fn a_forced_variant_that_does_not_fit_says_why_and_only_auto_falls_back() {
     assert_eq!(choose(&task(direct(7, 7), 8), "", None, 132, 1 << 42).unwrap().0.name, "tiled");
     assert_eq!(choose(&task(boxed(7, 1), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
     assert_eq!(choose(&task(boxed(1024, 1), 8), "", None, 132, 1 << 42).unwrap().0.name, "running");
-    assert_eq!(choose(&task(boxed(3, 2), 8), "", None, 132, 1 << 42).unwrap().0.name, "running");
+    assert_eq!(choose(&task(boxed(3, 2), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
+    assert_eq!(choose(&task(boxed(20, 2), 8), "", None, 132, 1 << 42).unwrap().0.name, "running");
+    assert_eq!(choose(&task(extremum(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
+    assert_eq!(choose(&task(extremum(500), 8), "", None, 132, 1 << 42).unwrap().0.name, "running");
+    assert_eq!(choose(&task(median(2), 8), "", None, 132, 1 << 42).unwrap().0.name, "network");
+    assert_eq!(choose(&task(median(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "select");
     // A plane that passes is copied, whatever is forced for the others.
     assert_eq!(forced(&task(PlaneOp::Copy, 8), "fused"), Ok("vector"));
     // Every operation has a way without a wish, at any size.
-    for op in [separable(3072), direct(127, 127), boxed(4000, 3), PlaneOp::Unsharp(Unsharp { size_x: 23, size_y: 23, amount: 1 })] {
+    let pool = Pool { kind: PoolKind::Max, kernel: 99, stride: 99, pad: 49, dilation: 50 };
+    let unsharp = Unsharp { size_x: 23, size_y: 23, amount: 1 };
+    for op in [
+        separable(3072),
+        direct(127, 127),
+        boxed(4000, 3),
+        PlaneOp::Unsharp(unsharp),
+        extremum(5000),
+        median(127),
+        PlaneOp::Pool(pool),
+        PlaneOp::Pixelate(Pixelate { block_x: 5000, block_y: 5000 }),
+    ] {
         for depth in [8, 10, 16, 32] {
             assert!(choose(&task(op.clone(), depth), "", None, 132, 1 << 42).is_ok());
         }
