@@ -142,20 +142,34 @@ fn add_product(fused: bool, sum: f32, value: f32, weight: f32) -> f32 {
 #[inline(always)]
 fn stored_pair<const N: usize>(fused: bool, pair: Pair<'_>, finish: &Finish, lines: &[Stored<'_>], out: [&mut [[u8; 4]]; 2], x: usize) {
     let (mut upper, mut lower) = ([0.0f32; N], [0.0f32; N]);
-    let (last, height) = (lines.len() - 1, pair.weights.len() / pair.step);
     for (k, line) in lines.iter().enumerate() {
-        for j in 0..pair.step {
-            let Some(row) = line[x + j..].first_chunk::<N>() else { return };
-            if k < height {
-                let weight = pair.weights[k * pair.step + j];
-                for i in 0..N {
-                    upper[i] = add_product(fused, upper[i], f32::from_le_bytes(row[i]), weight);
+        let weights = |k: usize| pair.weights.get(k * pair.step..(k + 1) * pair.step);
+        match (weights(k), k.checked_sub(1).and_then(weights)) {
+            (Some(of_upper), Some(of_lower)) => {
+                for (j, (&weight, &other)) in of_upper.iter().zip(of_lower).enumerate() {
+                    let Some(row) = line[x + j..].first_chunk::<N>() else { return };
+                    for i in 0..N {
+                        upper[i] = add_product(fused, upper[i], f32::from_le_bytes(row[i]), weight);
+                    }
+                    for i in 0..N {
+                        lower[i] = add_product(fused, lower[i], f32::from_le_bytes(row[i]), other);
+                    }
                 }
             }
-            if k > 0 && last == height {
-                let weight = pair.weights[(k - 1) * pair.step + j];
-                for i in 0..N {
-                    lower[i] = add_product(fused, lower[i], f32::from_le_bytes(row[i]), weight);
+            (Some(of_upper), None) => {
+                for (j, &weight) in of_upper.iter().enumerate() {
+                    let Some(row) = line[x + j..].first_chunk::<N>() else { return };
+                    for i in 0..N {
+                        upper[i] = add_product(fused, upper[i], f32::from_le_bytes(row[i]), weight);
+                    }
+                }
+            }
+            (None, of_lower) => {
+                for (j, &weight) in of_lower.unwrap_or_default().iter().enumerate() {
+                    let Some(row) = line[x + j..].first_chunk::<N>() else { return };
+                    for i in 0..N {
+                        lower[i] = add_product(fused, lower[i], f32::from_le_bytes(row[i]), weight);
+                    }
                 }
             }
         }
