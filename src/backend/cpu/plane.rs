@@ -297,6 +297,20 @@ impl Finish {
         (floor + self.base) as u32
     }
 
+    /// Nothing is added after rounding, so that the clamp leaves no negative values: so with every codec without a centre.
+    pub fn is_positive(&self) -> bool {
+        self.base == 0
+    }
+
+    /// As [`Finish::code`] where [`Finish::is_positive`] holds: truncation is floor.
+    #[inline(always)]
+    pub fn positive_code(&self, sum: f32) -> u32 {
+        let value = (sum * self.scale + self.offset).max(self.low).min(self.high);
+        // SAFETY: as in `code`.
+        let truncated: i32 = unsafe { value.to_int_unchecked() };
+        truncated as u32
+    }
+
     /// The float sample of a sum.
     #[inline(always)]
     pub fn value(&self, sum: f32) -> f32 {

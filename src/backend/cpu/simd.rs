@@ -13,6 +13,8 @@ use crate::frame::Sample;
 
 /// Values per block: eight AVX2 registers of accumulators, which hides the latency of a multiply-add (4 cycles, 2 a cycle).
 const BLOCK: usize = 64;
+/// Two rows of accumulators.
+const HALF: usize = BLOCK / 2;
 /// Block of rows that are too short for the long one.
 const SHORT: usize = 8;
 
@@ -73,6 +75,127 @@ pub(super) fn weighted_floats(base: &[f32], offsets: &[usize], weights: &[f32], 
         "x86_64+avx2+fma" => blocks!(out.len(), BLOCK, fused_block(base, offsets, weights, out)),
         "aarch64+neon" => blocks!(out.len(), BLOCK, fused_block(base, offsets, weights, out)),
         _ => blocks!(out.len(), BLOCK, split_block(base, offsets, weights, out)),
+    }
+}
+
+#[inline(always)]
+fn fused_pair<const N: usize>(pair: Pair<'_>, base: &[f32], offsets: &[usize], out: &mut [f32], below: &mut [f32], x: usize) {
+    let (mut upper, mut lower) = ([0.0f32; N], [0.0f32; N]);
+    let (first, rest) = offsets.split_at(pair.step);
+    let (both, last) = rest.split_at(pair.weights.len() - pair.step);
+    let (lead, trail) = pair.weights.split_at(pair.step);
+    for (&offset, &weight) in first.iter().zip(lead) {
+        let Some(row) = base[offset + x..].first_chunk::<N>() else { return };
+        for i in 0..N {
+            upper[i] = row[i].mul_add(weight, upper[i]);
+        }
+    }
+    for (&offset, (&weight, &other)) in both.iter().zip(trail.iter().zip(pair.weights)) {
+        let Some(row) = base[offset + x..].first_chunk::<N>() else { return };
+        for i in 0..N {
+            upper[i] = row[i].mul_add(weight, upper[i]);
+        }
+        for i in 0..N {
+            lower[i] = row[i].mul_add(other, lower[i]);
+        }
+    }
+    for (&offset, &weight) in last.iter().zip(&pair.weights[both.len()..]) {
+        let Some(row) = base[offset + x..].first_chunk::<N>() else { return };
+        for i in 0..N {
+            lower[i] = row[i].mul_add(weight, lower[i]);
+        }
+    }
+    out[x..x + N].copy_from_slice(&upper);
+    below[x..x + N].copy_from_slice(&lower);
+}
+
+/// Weights of two output rows, one below the other.
+#[derive(Clone, Copy)]
+pub(super) struct Pair<'a> {
+    pub weights: &'a [f32],
+    /// Weights a row: the lower output's `i`th weight falls on the upper one's `i + step`th value.
+    pub step: usize,
+}
+
+/// `out[x] = Σ weights[i] · base[offsets[i] + x]` and `below[x] = Σ weights[i] · base[offsets[i + step] + x]`, each value read once
+/// for both. The sums are added up in the order of [`weighted_floats`].
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+pub(super) fn weighted_pair(pair: Pair<'_>, base: &[f32], offsets: &[usize], out: &mut [f32], below: &mut [f32]) {
+    match_target! {
+        "x86_64+avx2+fma" => blocks!(out.len(), HALF, fused_pair(pair, base, offsets, out, below)),
+        "aarch64+neon" => blocks!(out.len(), HALF, fused_pair(pair, base, offsets, out, below)),
+        _ => {
+            blocks!(out.len(), BLOCK, split_block(base, offsets, pair.weights, out));
+            blocks!(below.len(), BLOCK, split_block(base, &offsets[pair.step..], pair.weights, below));
+        }
+    }
+}
+
+/// Stored float samples.
+type Stored<'a> = &'a [[u8; 4]];
+
+#[inline(always)]
+fn add_product(fused: bool, sum: f32, value: f32, weight: f32) -> f32 {
+    if fused { value.mul_add(weight, sum) } else { sum + value * weight }
+}
+
+#[inline(always)]
+fn stored_pair<const N: usize>(fused: bool, pair: Pair<'_>, finish: &Finish, lines: &[Stored<'_>], out: [&mut [[u8; 4]]; 2], x: usize) {
+    let (mut upper, mut lower) = ([0.0f32; N], [0.0f32; N]);
+    for (k, line) in lines.iter().enumerate() {
+        let weights = |k: usize| pair.weights.get(k * pair.step..(k + 1) * pair.step);
+        match (weights(k), k.checked_sub(1).and_then(weights)) {
+            (Some(of_upper), Some(of_lower)) => {
+                for (j, (&weight, &other)) in of_upper.iter().zip(of_lower).enumerate() {
+                    let Some(row) = line[x + j..].first_chunk::<N>() else { return };
+                    for i in 0..N {
+                        upper[i] = add_product(fused, upper[i], f32::from_le_bytes(row[i]), weight);
+                    }
+                    for i in 0..N {
+                        lower[i] = add_product(fused, lower[i], f32::from_le_bytes(row[i]), other);
+                    }
+                }
+            }
+            (Some(of_upper), None) => {
+                for (j, &weight) in of_upper.iter().enumerate() {
+                    let Some(row) = line[x + j..].first_chunk::<N>() else { return };
+                    for i in 0..N {
+                        upper[i] = add_product(fused, upper[i], f32::from_le_bytes(row[i]), weight);
+                    }
+                }
+            }
+            (None, of_lower) => {
+                for (j, &weight) in of_lower.unwrap_or_default().iter().enumerate() {
+                    let Some(row) = line[x + j..].first_chunk::<N>() else { return };
+                    for i in 0..N {
+                        lower[i] = add_product(fused, lower[i], f32::from_le_bytes(row[i]), weight);
+                    }
+                }
+            }
+        }
+    }
+    let [above, below] = out;
+    if let Some(above) = above[x..].first_chunk_mut::<N>() {
+        for i in 0..N {
+            above[i] = finish.value(upper[i]).to_le_bytes();
+        }
+    }
+    if let Some(below) = below[x..].first_chunk_mut::<N>() {
+        for i in 0..N {
+            below[i] = finish.value(lower[i]).to_le_bytes();
+        }
+    }
+}
+
+/// Two finished rows of a float plane from the stored `lines` under both: `out[r][x]` is the finished
+/// `Σ weights[k · step + j] · lines[k + r][x + j]`.
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+pub(super) fn stored_floats(pair: Pair<'_>, finish: &Finish, lines: &[Stored<'_>], out: [&mut [[u8; 4]]; 2]) {
+    let [above, below] = out;
+    match_target! {
+        "x86_64+avx2+fma" => blocks!(above.len(), HALF, stored_pair(true, pair, finish, lines, [&mut *above, &mut *below])),
+        "aarch64+neon" => blocks!(above.len(), HALF, stored_pair(true, pair, finish, lines, [&mut *above, &mut *below])),
+        _ => blocks!(above.len(), HALF, stored_pair(false, pair, finish, lines, [&mut *above, &mut *below])),
     }
 }
 
@@ -217,7 +340,12 @@ pub(super) fn finish_floats(finish: &Finish, sums: &[f32], codec: Codec, out: &m
     match codec.sample {
         Sample::U8 => {
             for (o, &s) in out.iter_mut().zip(sums) {
-                *o = finish.code(s) as u8;
+                *o = finish.positive_code(s) as u8;
+            }
+        }
+        Sample::U16 if finish.is_positive() => {
+            for (o, &s) in out.as_chunks_mut::<2>().0.iter_mut().zip(sums) {
+                *o = ((finish.positive_code(s) << codec.shift) as u16).to_le_bytes();
             }
         }
         Sample::U16 => {
