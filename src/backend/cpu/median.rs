@@ -12,6 +12,7 @@ use super::linear::Level;
 use super::network::{Exchange, Network, Place};
 use super::order::{Kind, Ordered, least, most, store_row};
 use super::plane::{Codec, Source, Span, Target};
+use crate::filter::math::border_index;
 use crate::filter::plan::Median;
 
 /// Samples of a window that a network is built for.
@@ -175,11 +176,20 @@ impl MedianKernel {
         for left in (0..self.span.width).step_by(stripe) {
             let width = stripe.min(self.span.width - left);
             let columns = width + self.width - 1;
+            // A stripe away from the sides needs its own samples of a row alone.
+            let inner = left.checked_sub(self.op.radius_x).filter(|first| first + columns <= self.span.width);
+            let read = |y: i64, row: &mut [T]| match (inner, border_index(y, self.span.height as i64, self.span.border)) {
+                (Some(first), Some(y)) => {
+                    let bytes = c * self.codec.sample.bytes();
+                    let samples = &source.row(y as usize)[first * bytes..(first + columns) * bytes];
+                    loader(self.level)(samples, self.codec, &mut row[left * c..(left + columns) * c]);
+                }
+                _ => self.span.load_with(source, self.codec, y, row, loader(self.level)),
+            };
             for component in 0..c {
                 let columns = &mut bins[..columns * (B + 1)];
                 columns.fill([0; B]);
                 let from = left * c + component;
-                let read = |y: i64, row: &mut [T]| self.span.load_with(source, self.codec, y, row, loader(self.level));
                 for y in rows.start as i64 - reach..rows.start as i64 + reach {
                     read(y, extended);
                     count_columns(self.level, columns, Change::Enter(&extended[from..]), c);
