@@ -24,6 +24,7 @@ else
   echo "skipped: advisories (their database cannot be reached)"
 fi
 step tests
-cargo test "$@"
+# Every binary, also after a failure: one run should tell everything.
+cargo test --no-fail-fast "$@"
 step README
 .ci/check-readme.sh
