@@ -55,6 +55,13 @@ impl HostMem for Heap {
     }
 }
 
+/// One of the machine's memory figures in bytes, by its name in `/proc/meminfo` ("MemTotal"); None where there is none.
+pub fn system_memory(name: &str) -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse::<usize>().ok()?.checked_mul(1024)
+}
+
 /// The memory that all pools of a run may hold together.
 #[derive(Debug)]
 pub struct Budget {

@@ -14,7 +14,7 @@ use crate::frame::Shape;
 use crate::media::{self, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Rational, SourceInfo, SourceOptions, VideoEncoder};
 use crate::output::{Committed, Target};
 use crate::pipeline::{self, Discard, Encoder, Muxer, Source, Stages};
-use crate::pool::Budget;
+use crate::pool::{self, Budget};
 use crate::progress::{Display, Expected};
 use crate::stats::{PipelineStats, Report, Timing};
 use crate::status;
@@ -83,7 +83,7 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
         status::say(format_args!("input {} ({})", media::redact(&args.input), started.shape));
         started.counters.iter().for_each(|c| note(&c.notes()));
         status::say(format_args!("device {}", device.describe()));
-        built.notes.iter().for_each(status::say);
+        note(&built.notes);
     }
 
     let mut counters: Vec<Arc<MediaCounters>> = started.counters.into_iter().collect();
@@ -251,11 +251,7 @@ fn expected_frames(limit: Option<u64>, known: Option<u64>) -> Option<u64> {
 /// The larger of 2 GiB and a quarter of the machine's memory.
 fn default_budget() -> usize {
     const FLOOR: usize = 2 << 30;
-    let total = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
-        line.split_whitespace().nth(1)?.parse::<usize>().ok()
-    });
-    total.map_or(FLOOR, |kib| (kib / 4 * 1024).max(FLOOR))
+    pool::system_memory("MemTotal").map_or(FLOOR, |bytes| (bytes / 4).max(FLOOR))
 }
 
 #[cfg(test)]

@@ -8,52 +8,19 @@ use std::sync::Arc;
 use convoy::backend::Device;
 use convoy::backend::cpu::Cpu;
 use convoy::filter::Border;
-use convoy::filter::plan::{
-    BoxMean, Compass, Direct, Extreme, Extremum, Gradient, Median, Morphology, Pixelate, PlaneOp, Pool, PoolKind, Separable, Unsharp,
-};
+use convoy::filter::plan::{Compass, Direct, Extreme, Gradient, Morphology, Pixelate, PlaneOp, PoolKind, Unsharp};
 use convoy::frame::{FrameMem, PixelFormat, Shape};
-use reference::{Content, Noise, Picture, Tally, Tolerance, chain, check, expect, options, plan, run};
+use reference::operations::{SOBEL, boxed, extremum, fractional, gaussian, integer_taps, median, pool, separable, unsharp};
+use reference::{Content, Picture, Tally, Tolerance, chain, check, expect, options, plan, run};
 
 const SIZES: [(usize, usize); 6] = [(1, 1), (2, 2), (9, 7), (13, 42), (123, 33), (321, 241)];
 const VARIANTS: [&str; 3] = ["cpu-scalar", "cpu-simd", "cpu-threads"];
-const SOBEL: Gradient = Gradient {
-    x: [1.0, 0.0, -1.0, 2.0, 0.0, -2.0, 1.0, 0.0, -1.0],
-    y: [1.0, 2.0, 1.0, 0.0, 0.0, 0.0, -1.0, -2.0, -1.0],
-    scale: 1.0,
-    delta: 0.0,
-};
-
-fn gaussian(sigma: f64, radius: i64) -> Arc<[f32]> {
-    let weights: Vec<f64> = (-radius..=radius).map(|i| (-0.5 * (i as f64 / sigma).powi(2)).exp()).collect();
-    let sum: f64 = weights.iter().sum();
-    weights.iter().map(|w| (w / sum) as f32).collect()
-}
-
-fn separable(row: Arc<[f32]>, col: Arc<[f32]>) -> PlaneOp {
-    PlaneOp::Separable(Separable { row, col, scale: 1.0, bias: 0.0 })
-}
 
 /// Integer weights from a fixed seed; `scale` is one over their sum, as convolution's default.
 fn direct(width: usize, height: usize, seed: u64) -> PlaneOp {
-    let mut noise = Noise(seed);
-    let taps: Vec<f32> = (0..width * height).map(|_| noise.below(17) as f32 - 5.0).collect();
+    let taps = integer_taps(width, height, seed);
     let sum: f32 = taps.iter().sum();
     PlaneOp::Direct(Direct { width, height, taps: taps.into(), scale: if sum == 0.0 { 1.0 } else { 1.0 / sum }, bias: 0.0 })
-}
-
-fn fractional(width: usize, height: usize, seed: u64) -> PlaneOp {
-    let mut noise = Noise(seed);
-    let taps: Vec<f32> = (0..width * height).map(|_| noise.below(1000) as f32 / 777.0 - 0.3).collect();
-    let sum: f32 = taps.iter().sum();
-    PlaneOp::Direct(Direct { width, height, taps: taps.into(), scale: 0.9 / sum, bias: 3.25 })
-}
-
-fn boxed(radius_x: usize, radius_y: usize, power: usize) -> PlaneOp {
-    PlaneOp::Box(BoxMean { radius_x, radius_y, power })
-}
-
-fn unsharp(size_x: usize, size_y: usize, amount: f64) -> PlaneOp {
-    PlaneOp::Unsharp(Unsharp { size_x, size_y, amount: (amount * 65536.0) as i32 })
 }
 
 fn operations() -> Vec<PlaneOp> {
@@ -85,18 +52,6 @@ fn operations() -> Vec<PlaneOp> {
         PlaneOp::Gradient(SOBEL),
         PlaneOp::Gradient(Gradient { y: [0.0; 9], scale: 0.4, delta: 12.0, ..SOBEL }),
     ]
-}
-
-fn extremum(kind: Extreme, radius_x: usize, radius_y: usize) -> PlaneOp {
-    PlaneOp::Extremum(Extremum { kind, radius_x, radius_y })
-}
-
-fn median(radius_x: usize, radius_y: usize, rank: usize) -> PlaneOp {
-    PlaneOp::Median(Median { radius_x, radius_y, rank })
-}
-
-fn pool(kind: PoolKind, [kernel, stride, pad, dilation]: [usize; 4]) -> PlaneOp {
-    PlaneOp::Pool(Pool { kind, kernel, stride, pad, dilation })
 }
 
 /// Operations that are no weighted sums; `unit` scales what is given in code values.

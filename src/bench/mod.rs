@@ -218,11 +218,8 @@ fn raw_file((width, height): (usize, usize), frames: u64) -> Result<tempfile::Te
 /// `/dev/shm` when it can hold `bytes` in a third of the free memory, else the system's temporary folder.
 fn scratch_folder(bytes: u64) -> PathBuf {
     let shm = Path::new("/dev/shm");
-    let available = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()
-    });
-    if shm.is_dir() && available.is_some_and(|kib| bytes / 1024 < kib / 3) { shm.to_path_buf() } else { std::env::temp_dir() }
+    let available = crate::pool::system_memory("MemAvailable");
+    if shm.is_dir() && available.is_some_and(|free| bytes < free as u64 / 3) { shm.to_path_buf() } else { std::env::temp_dir() }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! documentation, with its own border rule, its own frames and its own checker. It shares nothing with `src` but plain types.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod operations;
 mod windows;
 
 use std::collections::VecDeque;
