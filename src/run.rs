@@ -66,8 +66,12 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
         media::check_output(target.name(), &encode)?;
     }
 
-    let opened = Opened::open(args, cancel)?;
-    let device = open_device(args, filters.is_empty())?;
+    // A GPU's driver takes some 0.2 s to start, which is long enough to read the input's header.
+    let (device, opened) = pipeline::together("device", || open_device(args, filters.is_empty()), || Opened::open(args, cancel))?;
+    let (opened, (device, notice)) = (opened?, device?);
+    if let Some(notice) = notice {
+        status::say(notice);
+    }
     let budget = Budget::new(args.memory.unwrap_or_else(default_budget));
     let started = opened.start(
         args,
@@ -116,6 +120,8 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
         report.damaged = counters.iter().map(|c| c.damaged()).sum();
         print_stats(form, &report, args.output == "-")?;
     }
+    // The process ends here: the driver takes its memory back faster by itself than piece by piece.
+    std::mem::forget(device);
     match cancel.signal() {
         Some(signal) => Err(Ended::Interrupted(signal)),
         None => Ok(()),
@@ -179,14 +185,10 @@ fn encode_spec(args: &RunArgs) -> EncodeSpec {
     }
 }
 
-fn open_device(args: &RunArgs, idle: bool) -> Result<Box<dyn Device>> {
+fn open_device(args: &RunArgs, idle: bool) -> Result<(Box<dyn Device>, Option<String>)> {
     // A plain transcode does not start a GPU unless it was asked for by name.
     let choice = if idle && args.backend == Backend::Auto { Choice::Cpu } else { args.backend.into() };
-    let (device, notice) = backend::open(choice, args.device)?;
-    if let Some(notice) = notice {
-        status::say(notice);
-    }
-    Ok(device)
+    backend::open(choice, args.device)
 }
 
 fn open_output(target: &Target, spec: &EncodeSpec, info: &SourceInfo, shape: Shape, cancel: &Cancel) -> Result<(VideoEncoder, FileMuxer)> {

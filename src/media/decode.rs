@@ -20,7 +20,7 @@ use super::{Packet, Rational, av_failed, format, log, rescale, timestamp};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::frame::{Frame, FrameLayout, FrameTime, Shape};
-use crate::pipeline::{Item, Source};
+use crate::pipeline::{self, Item, Source};
 use crate::pool::{Budget, HostMem};
 
 /// Consecutive decoder errors without a frame or packet in between, after which the decoder counts as stuck.
@@ -469,7 +469,11 @@ fn open_decoder(demuxer: &Demuxer, info: &SourceInfo, options: &SourceOptions, t
         // Or FFmpeg rounds a crop's left edge to its SIMD alignment.
         c.flags |= ffi::AV_CODEC_FLAG_UNALIGNED as libc::c_int;
         c.thread_count = options.threads.or(threads).map_or(0, |n| i32::try_from(n).unwrap_or(0));
-        let code = ffi::avcodec_open2(context, codec, std::ptr::null_mut());
+        // The codec's threads start here and inherit the priority.
+        let (decoder, code) = pipeline::yielding(move || {
+            let code = ffi::avcodec_open2(decoder.context, std::ptr::null(), std::ptr::null_mut());
+            (decoder, code)
+        })?;
         if code < 0 {
             return Err(av_failed(operation, code, mark));
         }
