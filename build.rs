@@ -1,4 +1,4 @@
-//! Gathers `kernels/*` into one sorted, hashed table that the binary embeds.
+//! Gathers `kernels/*` into one sorted, hashed table that the binary embeds, and asks which FFmpeg is linked.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -12,6 +12,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let kernels = root.join("kernels");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=kernels");
+
+    // Told by ffmpeg-sys-next: 6.0 took away what makes get_buffer2 callbacks thread-safe before it.
+    println!("cargo::rustc-check-cfg=cfg(ffmpeg_6)");
+    if env::var_os("DEP_FFMPEG_FFMPEG_6_0").is_some_and(|v| v == "true") {
+        println!("cargo::rustc-cfg=ffmpeg_6");
+    }
 
     let mut files: Vec<PathBuf> = fs::read_dir(&kernels)?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;
     files.retain(|path| path.extension().is_some_and(|e| e == "cu" || e == "cuh"));
