@@ -12,6 +12,7 @@ mod counted;
 mod crew;
 mod extremum;
 mod fixed;
+mod lanes;
 mod linear;
 mod median;
 mod network;

@@ -289,7 +289,7 @@ impl Work for Program {
                         }
                     }
                     Kernel::Counted(kernel) => {
-                        let room = Room { bytes: &mut scratch.bytes, counts: &mut scratch.counts, places: &mut scratch.codes };
+                        let room = Room { bytes: &mut scratch.bytes, counts: &mut scratch.counts };
                         kernel.run(source, target, rows, room);
                     }
                     Kernel::Pool(kernel) => {
@@ -415,8 +415,8 @@ impl Kernel {
                 Demand { words: keys, longs: sorted, nodes, counts, ..Demand::ordered(Kind::of(kernel.codec()), values) }
             }
             Self::Counted(kernel) => {
-                let (bytes, counts, words) = kernel.scratch();
-                Demand { bytes, counts, words, ..Demand::default() }
+                let (bytes, counts) = kernel.scratch();
+                Demand { bytes, counts, ..Demand::default() }
             }
             Self::Pool(kernel) => Demand { words: kernel.scratch(), ..Demand::ordered(Kind::of(kernel.codec()), kernel.scratch()) },
             Self::Pixelate(kernel) => words(kernel.scratch()),
