@@ -528,6 +528,23 @@ impl Module {
         Ok(Arc::new(Self { context: Arc::clone(context), raw }))
     }
 
+    /// Fills a variable of the module.
+    ///
+    /// # Errors
+    /// There is none of that name, or it is smaller than `data`.
+    pub fn set(&self, name: &str, data: &[u32]) -> Result<()> {
+        let what = || format!("cannot fill the variable '{name}' of a kernel");
+        let symbol = CString::new(name).map_err(|e| Error::failed(what(), e))?;
+        self.context.bind()?;
+        // SAFETY: the module is loaded.
+        let (ptr, bytes) = unsafe { result::module::get_global(self.raw, symbol) }.map_err(|e| driver_error(what(), e))?;
+        if bytes < std::mem::size_of_val(data) {
+            return Err(Error::failed(what(), format!("it has {bytes} bytes, and {} are wanted", std::mem::size_of_val(data))));
+        }
+        // SAFETY: the variable is as large as `data` and lives as long as the module.
+        unsafe { result::memcpy_htod_sync(ptr, data) }.map_err(|e| driver_error(what(), e))
+    }
+
     /// Looks an entry point up.
     ///
     /// # Errors

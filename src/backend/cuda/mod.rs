@@ -17,22 +17,29 @@ pub mod device;
 pub mod geometry;
 pub mod lane;
 pub mod launch;
+pub mod library;
+mod lookup;
 mod lower;
+mod lower_race;
 mod lower_windows;
 pub mod measure;
 pub mod pinned;
 pub mod spec;
+mod texture;
 pub mod variants;
 
 use compile::{Cache, Found, Nvrtc, Request};
-use device::{Context, DeviceBuffer, DeviceInfo, Module};
-use launch::Launch;
+use device::{Context, DeviceBuffer, DeviceInfo, Kernel, Module};
+use launch::{Launch, Work};
 use pinned::Pinned;
 use spec::Spec;
 use variants::Task;
 
 /// Bandwidth assumed where the driver does not tell, in bytes per second.
 const USUAL_BANDWIDTH: u64 = 500_000_000_000;
+
+/// The variable of a module that [`Spec::constants`] fills.
+const CONSTANTS: &str = "constant_taps";
 
 /// An open GPU with its compiler.
 pub struct Cuda {
@@ -114,7 +121,8 @@ impl Program {
     /// # Errors
     /// A driver error.
     pub fn kernels(&self) -> Result<Vec<(usize, device::KernelInfo)>> {
-        self.launches.iter().map(|(step, launch)| Ok((*step, launch.kernel().info()?))).collect()
+        let kernels = self.launches.iter().filter_map(|(step, launch)| launch.kernel().map(|kernel| (step, kernel)));
+        kernels.map(|(step, kernel)| Ok((*step, kernel.info()?))).collect()
     }
 
     /// What runs, one line per group of planes.
@@ -173,7 +181,27 @@ impl Cuda {
     }
 
     fn load(&self, spec: &Spec, step: &Step) -> Result<Launch> {
+        let work = match spec.call {
+            Some(call) => Work::Library(call),
+            None => Work::Kernel(self.kernel(spec)?),
+        };
+        let table = match spec.transform {
+            Some(tiles) => Some(library::spectrum(&self.context, &spec.table, tiles)?),
+            None if spec.table.is_empty() => None,
+            None => Some(DeviceBuffer::from_slice(&self.context, &spec.table)?),
+        };
+        Launch::new(spec, (step.input, step.output), work, table)
+    }
+
+    fn kernel(&self, spec: &Spec) -> Result<Kernel> {
         let request = Request { file: spec.file, defines: spec.defines.clone(), arch: self.info().arch() };
+        if !spec.constants.is_empty() {
+            // Constant memory belongs to a module: weights of two filters need two.
+            let (cubin, _) = self.cache.cubin(&self.nvrtc, &request)?;
+            let module = Module::load(&self.context, &cubin)?;
+            module.set(CONSTANTS, &spec.constants)?;
+            return module.kernel(spec.entry);
+        }
         let module = match self.module(&request) {
             Some(module) => module,
             None => {
@@ -183,9 +211,7 @@ impl Cuda {
                 Arc::clone(self.modules().entry(request).or_insert(module))
             }
         };
-        let kernel = module.kernel(spec.entry)?;
-        let table = if spec.table.is_empty() { None } else { Some(DeviceBuffer::from_slice(&self.context, &spec.table)?) };
-        Launch::new(spec, (step.input, step.output), kernel, table)
+        module.kernel(spec.entry)
     }
 }
 
