@@ -22,3 +22,4 @@ pub mod signals;
 pub mod stats;
 pub mod status;
 pub mod synth;
+pub mod variants;

@@ -51,6 +51,43 @@ impl std::fmt::Display for Request {
     }
 }
 
+/// What the assembler says of one kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resources {
+    /// Entry point.
+    pub entry: String,
+    /// Registers per thread.
+    pub registers: usize,
+    /// Static shared memory per block in bytes.
+    pub shared_bytes: usize,
+    /// Bytes per thread that did not fit in registers.
+    pub spilled_bytes: usize,
+}
+
+/// Reads the log of a compilation with `verbose` ([`Nvrtc::compile`]).
+pub fn resources(log: &str) -> Vec<Resources> {
+    // The number that stands before `what`.
+    let number = |line: &str, what: &str| -> usize {
+        let before = line.split(what).next().filter(|b| b.len() < line.len()).unwrap_or_default();
+        before.trim_end().rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0)
+    };
+    let mut found = Vec::new();
+    let (mut entry, mut spilled_bytes) = (String::new(), 0);
+    for line in log.lines() {
+        if let Some(rest) = line.split("Compiling entry function '").nth(1) {
+            entry = rest.split('\'').next().unwrap_or_default().to_owned();
+        }
+        if line.contains("bytes spill stores") {
+            spilled_bytes = number(line, " bytes spill stores");
+        }
+        if line.contains("Used ") && line.contains(" registers") {
+            let (registers, shared_bytes) = (number(line, " registers"), number(line, " bytes smem"));
+            found.push(Resources { entry: entry.clone(), registers, shared_bytes, spilled_bytes });
+        }
+    }
+    found
+}
+
 type Program = *mut c_void;
 
 /// The loaded NVRTC library.

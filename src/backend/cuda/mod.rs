@@ -26,6 +26,7 @@ pub mod measure;
 pub mod pinned;
 pub mod spec;
 mod texture;
+pub mod tuning;
 pub mod variants;
 
 use compile::{Cache, Found, Nvrtc, Request};
@@ -33,10 +34,8 @@ use device::{Context, DeviceBuffer, DeviceInfo, Kernel, Module};
 use launch::{Launch, Work};
 use pinned::Pinned;
 use spec::Spec;
-use variants::Task;
-
-/// Bandwidth assumed where the driver does not tell, in bytes per second.
-const USUAL_BANDWIDTH: u64 = 500_000_000_000;
+use tuning::Tuning;
+use variants::{Choice, Machine, Task};
 
 /// The variable of a module that [`Spec::constants`] fills.
 const CONSTANTS: &str = "constant_taps";
@@ -49,6 +48,8 @@ pub struct Cuda {
     cache: Cache,
     memory: Arc<Pinned>,
     modules: Mutex<HashMap<Request, Arc<Module>>>,
+    /// What `bench --tune` measured on this GPU.
+    tuning: Tuning,
 }
 
 /// Opens GPU `index` and the kernel compiler.
@@ -68,7 +69,8 @@ pub fn open_with(index: usize, cache: Cache) -> Result<Cuda> {
     let driver = device::driver_version()?;
     let nvrtc = Nvrtc::open(Some(driver.0))?;
     let memory = Arc::new(Pinned::new(Arc::clone(&context)));
-    Ok(Cuda { context, driver, nvrtc, cache, memory, modules: Mutex::new(HashMap::new()) })
+    let tuning = Tuning::open(context.info(), driver);
+    Ok(Cuda { context, driver, nvrtc, cache, memory, modules: Mutex::new(HashMap::new()), tuning })
 }
 
 /// What is there and what is missing, for `convoy doctor`.
@@ -137,6 +139,11 @@ impl Cuda {
         self.context.info()
     }
 
+    /// The CUDA version that the driver supports, as (major, minor).
+    pub fn driver(&self) -> (u32, u32) {
+        self.driver
+    }
+
     /// The context, for benchmarks.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
@@ -153,14 +160,13 @@ impl Cuda {
             let label = "copy".to_owned();
             plan.steps.push(Step { label, border: Border::Clamp, variant: None, input: plan.input, output: plan.input, planes });
         }
-        let info = self.info();
-        let bandwidth = if info.bandwidth > 0 { info.bandwidth } else { USUAL_BANDWIDTH };
+        let machine = Machine::of(self.info());
         let mut launches = Vec::new();
         let mut notes = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             for task in Task::of_step(step) {
                 let forced = step.variant.as_deref().or(variant);
-                let (row, specs) = variants::choose(&task, &step.label, forced, info.multiprocessors, bandwidth)?;
+                let Choice { row, specs, .. } = variants::pick(&task, &step.label, forced, machine, self.tuning.find(&task))?;
                 for spec in &specs {
                     launches.push((index, self.load(spec, step)?));
                 }

@@ -3,6 +3,7 @@
 //! A row never falls back: asked for by name where it does not fit, it says why. Only the automatic choice skips rows.
 //! Planes of a step that have the same operation share one launch.
 
+use super::device::DeviceInfo;
 use super::library::Library;
 use super::lower::{
     gradient_spec, lower_box_fused, lower_box_naive, lower_box_running, lower_direct_naive, lower_fused, lower_gradient_tiled,
@@ -18,6 +19,7 @@ use super::lower_windows::{
     lower_pool_naive, lower_pool_tiled,
 };
 use super::spec::Spec;
+use super::tuning::Times;
 use crate::error::{Error, Result};
 use crate::filter::Border;
 use crate::filter::plan::{PlaneOp, Step};
@@ -173,9 +175,24 @@ impl Variant {
         (self.lower)(task)
     }
 
+    /// What the estimate says is the limit.
+    fn limit(&self, task: &Task, machine: Machine) -> &'static str {
+        let cost = self.cost(task);
+        let with = |cost: Cost| self.time_us(task, cost, machine.multiprocessors, machine.bandwidth);
+        let (memory, compute) = (with(Cost { instructions: 0.0, launches: 0.0, ..cost }), with(Cost { bytes: 0.0, launches: 0.0, ..cost }));
+        match () {
+            () if memory.max(compute) < 1.5 * cost.launches => "launches",
+            () if memory >= compute => "memory",
+            () => "arithmetic",
+        }
+    }
+
     /// Estimated time on a GPU of `multiprocessors` at `bandwidth` bytes per second, in microseconds.
     pub fn estimate_us(&self, task: &Task, multiprocessors: u32, bandwidth: u64) -> f64 {
-        let cost = (self.cost)(task);
+        self.time_us(task, self.cost(task), multiprocessors, bandwidth)
+    }
+
+    fn time_us(&self, task: &Task, cost: Cost, multiprocessors: u32, bandwidth: u64) -> f64 {
         let samples = task.samples() as f64;
         // 128 instructions per multiprocessor and clock at 1.7 GHz, of which two thirds are reached.
         let compute = samples * cost.instructions / (f64::from(multiprocessors.max(1)) * 128.0 * 1.7e3 * 0.66);
@@ -563,10 +580,45 @@ pub fn ranked(task: &Task, multiprocessors: u32, bandwidth: u64) -> Vec<(&'stati
     fitting
 }
 
-/// The row for `task`: the forced one, else the cheapest that fits by the cost model and is exact.
+/// What the cost model knows of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes per second of device memory.
+    pub bandwidth: u64,
+}
+
+/// Bandwidth assumed where the driver does not tell, in bytes per second.
+const USUAL_BANDWIDTH: u64 = 500_000_000_000;
+
+impl Machine {
+    /// What is assumed where there is no GPU.
+    pub const ASSUMED: Self = Self { multiprocessors: 132, bandwidth: 4_800_000_000_000 };
+    /// [`Machine::ASSUMED`] in words.
+    pub const ASSUMED_NAME: &str = "an H200 (sm_90, 132 multiprocessors, 4.8 TB/s)";
+
+    /// Of a GPU that is there.
+    pub fn of(info: &DeviceInfo) -> Self {
+        let bandwidth = if info.bandwidth > 0 { info.bandwidth } else { USUAL_BANDWIDTH };
+        Self { multiprocessors: info.multiprocessors, bandwidth }
+    }
+}
+
+/// What was chosen for a task.
+pub struct Choice {
+    /// The variant.
+    pub row: &'static Variant,
+    /// Its launches.
+    pub specs: Vec<Spec>,
+    /// Why, for humans.
+    pub why: String,
+}
+
+/// The row for `task` by the cost model; see [`pick`].
 ///
 /// # Errors
-/// The forced row does not exist or does not fit; the message says why and names those that do.
+/// As for [`pick`].
 pub fn choose(
     task: &Task,
     label: &str,
@@ -574,32 +626,72 @@ pub fn choose(
     multiprocessors: u32,
     bandwidth: u64,
 ) -> Result<(&'static Variant, Vec<Spec>)> {
-    let rows = || TABLE.iter().filter(|v| v.family == family(&task.op));
+    pick(task, label, forced, Machine { multiprocessors, bandwidth }, None).map(|choice| (choice.row, choice.specs))
+}
+
+/// The row for `task`: the forced one, else among the exact ones that fit the fastest as `measured`, or without a measurement the
+/// cheapest by the cost model.
+///
+/// # Errors
+/// The forced row does not exist or does not fit; the message says why and names those that do.
+pub fn pick(task: &Task, label: &str, forced: Option<&str>, machine: Machine, measured: Option<&Times>) -> Result<Choice> {
     // A plane that passes unchanged has one way to pass, whatever is asked for the others.
     if let Some(text) = forced.filter(|&name| task.op != PlaneOp::Copy && name != "auto") {
-        let refuse = |reason: String| {
-            let fits: Vec<&str> = rows().filter(|v| v.specs(task).is_ok()).map(|v| v.name).collect();
-            Error::usage(format!("variant '{text}' cannot run '{label}'"), reason).hint(format!("these can: {}", fits.join(", ")))
-        };
-        let (name, block) = parse_name(text).map_err(refuse)?;
-        let Some(row) = rows().find(|v| v.name == name) else {
-            let known = TABLE.iter().any(|v| v.name == name);
-            return Err(refuse(if known {
-                format!("there is no such variant of {} kernels", family(&task.op))
-            } else {
-                "the CUDA backend has no variant of that name".to_owned()
-            }));
-        };
-        let specs = row.specs(&Task { block, ..task.clone() }).map_err(refuse)?;
-        row.library().map_or(Ok(()), Library::available).map_err(refuse)?;
-        return Ok((row, specs));
+        return force(task, label, text);
     }
-    // Libraries are large: only one that would win is looked for.
-    let fits = |row: &Variant| row.library().is_none_or(|library| library.available().is_ok());
-    let best = ranked(task, multiprocessors, bandwidth).into_iter().find(|(row, ..)| fits(row));
-    best.map(|(row, _, specs)| (row, specs)).ok_or_else(|| {
-        Error::failed(format!("cannot run '{label}' on CUDA"), format!("no {} kernel fits {}", family(&task.op), task.shape))
-    })
+    let mut ranked = ranked(task, machine.multiprocessors, machine.bandwidth);
+    let timed = |row: &Variant| measured.and_then(|times| times.of(row.name));
+    // A row without a time keeps its place behind those that have one.
+    ranked.sort_by(|(a, ..), (b, ..)| timed(a).unwrap_or(f64::INFINITY).total_cmp(&timed(b).unwrap_or(f64::INFINITY)));
+    let mut missing = Vec::new();
+    let mut others = Vec::new();
+    let mut best: Option<(&'static Variant, f64, Vec<Spec>)> = None;
+    for (row, estimate, specs) in ranked {
+        if best.is_some() {
+            others.push((row, timed(row).unwrap_or(estimate)));
+            continue;
+        }
+        // Libraries are large: only one that would win is looked for.
+        match row.library().map_or(Ok(()), Library::available) {
+            Ok(()) => best = Some((row, estimate, specs)),
+            Err(_) => missing.push(row),
+        }
+    }
+    let Some((row, estimate, specs)) = best else {
+        return Err(Error::failed(format!("cannot run '{label}' on CUDA"), format!("no {} kernel fits {}", family(&task.op), task.shape)));
+    };
+    let mut why = match timed(row) {
+        Some(us) => format!("{}, measured at {us:.1} us by `bench --tune`", row.name),
+        None => format!("{}, estimated at {estimate:.1} us, limited by {}", row.name, row.limit(task, machine)),
+    };
+    if let Some((other, us)) = others.first() {
+        why = format!("{why}; next is {} at {us:.1} us", other.name);
+    }
+    for other in missing {
+        let library = other.library().map_or("", Library::name);
+        why = format!("{why}; {} would be faster, but {library} is missing", other.name);
+    }
+    Ok(Choice { row, specs, why })
+}
+
+fn force(task: &Task, label: &str, text: &str) -> Result<Choice> {
+    let rows = || TABLE.iter().filter(|v| v.family == family(&task.op));
+    let refuse = |reason: String| {
+        let fits: Vec<&str> = rows().filter(|v| v.specs(task).is_ok()).map(|v| v.name).collect();
+        Error::usage(format!("variant '{text}' cannot run '{label}'"), reason).hint(format!("these can: {}", fits.join(", ")))
+    };
+    let (name, block) = parse_name(text).map_err(refuse)?;
+    let Some(row) = rows().find(|v| v.name == name) else {
+        let known = TABLE.iter().any(|v| v.name == name);
+        return Err(refuse(if known {
+            format!("there is no such variant of {} kernels", family(&task.op))
+        } else {
+            "the CUDA backend has no variant of that name".to_owned()
+        }));
+    };
+    let specs = row.specs(&Task { block, ..task.clone() }).map_err(refuse)?;
+    row.library().map_or(Ok(()), Library::available).map_err(refuse)?;
+    Ok(Choice { row, specs, why: format!("{text}, as demanded") })
 }
 
 /// Bytes read and written per sample when each is touched once.
