@@ -22,4 +22,5 @@ pub mod signals;
 pub mod stats;
 pub mod status;
 pub mod synth;
+pub mod tensor;
 pub mod variants;

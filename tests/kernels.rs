@@ -6,12 +6,14 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 use convoy::backend::cuda::compile::{Cache, Nvrtc, Request, SOURCES};
+use convoy::backend::cuda::tensor::{ConvolutionVariant, PoolVariant};
 use convoy::backend::cuda::variants::{TABLE, Task, choose, family};
 use convoy::filter::Border;
 use convoy::filter::plan::{
     BoxMean, Compass, Direct, Extreme, Extremum, Gradient, Median, Morphology, Pixelate, PlaneOp, Pool, PoolKind, Separable, Unsharp,
 };
 use convoy::frame::{PixelFormat, Shape};
+use convoy::tensor::{Convolution, Pooling, Reduce, Windows};
 
 const ARCHITECTURES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
 /// What a block has everywhere without asking.
@@ -128,6 +130,50 @@ fn resources(log: &str) -> Vec<(String, u32, u32, u32)> {
     found
 }
 
+/// The kernels of layers over tensors: a heavy parameter set for each.
+fn layers() -> Vec<(Request, HashSet<&'static str>)> {
+    let mut all = Vec::new();
+    let pools = [
+        (PoolVariant::Naive, Reduce::Mean, 9, 1),
+        (PoolVariant::Tiled, Reduce::Mean, 9, 1),
+        (PoolVariant::Vector, Reduce::Mean, 9, 1),
+        (PoolVariant::Coarsened, Reduce::Max, 3, 1),
+        (PoolVariant::Coarsened, Reduce::Mean, 3, 2),
+        (PoolVariant::Coarsened, Reduce::Min, 9, 2),
+    ];
+    for (variant, reduce, kernel, stride) in pools {
+        for half in [false, true] {
+            let layer = Pooling { count_pad: false, ..Pooling::new(reduce, kernel, stride).pad(kernel / 2) };
+            let defines = variant.defines(&layer, half, false);
+            all.push((Request { file: "tensor_pool.cu", defines, arch: String::new() }, HashSet::from([variant.entry()])));
+        }
+    }
+    let layer = Convolution { weights: [].as_slice().into(), bias: None, out_channels: 1, windows: Windows::square(3, 1) };
+    for variant in ConvolutionVariant::ALL {
+        let request = Request { file: "tensor_conv.cu", defines: variant.defines(&layer), arch: String::new() };
+        all.push((request, variant.entries().iter().copied().collect()));
+    }
+    all
+}
+
+/// Two halves at once need sm_80.
+#[test]
+fn pairs_of_halves_compile_where_they_exist() {
+    let Some(nvrtc) = nvrtc() else { return };
+    for reduce in [Reduce::Max, Reduce::Min] {
+        let layer = Pooling::new(reduce, 3, 1).pad(1);
+        let defines = PoolVariant::Coarsened.defines(&layer, true, true);
+        for arch in ARCHITECTURES.into_iter().filter(|arch| *arch != "sm_75") {
+            let request = Request { file: "tensor_pool.cu", defines: defines.clone(), arch: arch.to_owned() };
+            let log = nvrtc.compile(&request, true).unwrap().1;
+            assert!(
+                resources(&log).iter().any(|(entry, spills, stack, _)| entry == "tensor_pool__coarsened" && spills + stack == 0),
+                "{log}"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_resource_parser_sees_spills() {
     let log = "ptxas info    : Compiling entry function 'a__b' for 'sm_90'\nptxas info    : Function properties for a__b\n    \
@@ -160,6 +206,8 @@ fn every_row_compiles_for_every_architecture_without_spills() {
     }
     let rows: HashSet<_> = TABLE.iter().map(|row| (row.family, row.name)).collect();
     assert_eq!(covered, rows, "every row needs a parameter set here");
+
+    requests.extend(layers());
 
     let mut jobs = Vec::new();
     for arch in ARCHITECTURES {

@@ -25,6 +25,7 @@ mod lower_windows;
 pub mod measure;
 pub mod pinned;
 pub mod spec;
+pub mod tensor;
 mod texture;
 pub mod tuning;
 pub mod variants;
@@ -200,14 +201,20 @@ impl Cuda {
     }
 
     fn kernel(&self, spec: &Spec) -> Result<Kernel> {
-        let request = Request { file: spec.file, defines: spec.defines.clone(), arch: self.info().arch() };
         if !spec.constants.is_empty() {
+            let request = Request { file: spec.file, defines: spec.defines.clone(), arch: self.info().arch() };
             // Constant memory belongs to a module: weights of two filters need two.
             let (cubin, _) = self.cache.cubin(&self.nvrtc, &request)?;
             let module = Module::load(&self.context, &cubin)?;
             module.set(CONSTANTS, &spec.constants)?;
             return module.kernel(spec.entry);
         }
+        self.entry(spec.file, spec.entry, spec.defines.clone())
+    }
+
+    /// A kernel, compiled and loaded once.
+    fn entry(&self, file: &'static str, entry: &str, defines: Vec<(&'static str, i64)>) -> Result<Kernel> {
+        let request = Request { file, defines, arch: self.info().arch() };
         let module = match self.module(&request) {
             Some(module) => module,
             None => {
@@ -217,7 +224,7 @@ impl Cuda {
                 Arc::clone(self.modules().entry(request).or_insert(module))
             }
         };
-        module.kernel(spec.entry)
+        module.kernel(entry)
     }
 }
 
