@@ -43,6 +43,12 @@ pub enum Command {
     Bench(BenchArgs),
     /// List kernel variants: what each needs, moves and costs, and which one `auto` would choose.
     Variants(VariantsArgs),
+    /// Compiled kernels for machines without NVRTC.
+    Kernels {
+        /// What to do.
+        #[command(subcommand)]
+        command: KernelsCommand,
+    },
     /// Report driver, GPU, NVRTC, FFmpeg, codecs and cameras: found, or how to get them.
     Doctor,
     /// Print a completion script for a shell.
@@ -158,6 +164,30 @@ impl RunArgs {
     pub fn overwrite(&self) -> Overwrite {
         if self.yes { Overwrite::Replace } else { Overwrite::Refuse }
     }
+}
+
+/// The commands of `convoy kernels`.
+#[derive(Debug, Subcommand)]
+pub enum KernelsCommand {
+    /// Compile the kernels of the common filters into one file, which a machine with a driver alone can run. Set CONVOY_KERNEL_PACK to
+    /// that file there, or embed it: CONVOY_EMBED_KERNEL_PACK=FILE cargo build --release.
+    Pack(PackArgs),
+}
+
+/// Options of `convoy kernels pack`.
+#[derive(Debug, Args)]
+pub struct PackArgs {
+    /// Architectures, a list; one serves later GPUs of the same major version (sm_80 also sm_86 and sm_89).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_arch, default_value = "sm_75,sm_80,sm_90,sm_100,sm_120")]
+    pub arch: Vec<String>,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: std::path::PathBuf,
+}
+
+fn parse_arch(text: &str) -> Result<String, String> {
+    let digits = text.strip_prefix("sm_").filter(|d| (2..=3).contains(&d.len()) && d.bytes().all(|b| b.is_ascii_digit()));
+    digits.map(|_| text.to_owned()).ok_or_else(|| "expected an architecture such as sm_90".to_owned())
 }
 
 const VARIANTS_EXAMPLES: &str = "\

@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod error;
 pub mod filter;
 pub mod frame;
+pub mod kernels;
 pub mod media;
 pub mod output;
 pub mod pattern;

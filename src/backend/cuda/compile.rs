@@ -13,6 +13,7 @@ use libloading::Library;
 use sha2::{Digest, Sha256};
 
 use super::lookup;
+use super::pack::Pack;
 use crate::error::{Error, Result};
 
 /// One embedded kernel file.
@@ -310,6 +311,61 @@ fn is_explicit(path: &Path) -> bool {
 /// Paths and names to try, each once.
 fn candidates() -> Vec<PathBuf> {
     lookup::candidates("CONVOY_NVRTC", "libnvrtc.so", &["13", "12", "11.2"])
+}
+
+/// Where cubins come from: the kernel pack, the disk cache, NVRTC, in that order.
+pub struct Compiler {
+    pack: Option<Pack>,
+    cache: Cache,
+    /// The compiler, or why there is none.
+    nvrtc: Result<Nvrtc, Error>,
+}
+
+impl Compiler {
+    /// The user's pack and the NVRTC that suits a driver of `driver_major`.
+    ///
+    /// # Errors
+    /// There is neither a pack nor a compiler, or the pack that the user names is none.
+    pub fn open(driver_major: u32, cache: Cache) -> Result<Self> {
+        let pack = Pack::open()?;
+        let nvrtc = Nvrtc::open(Some(driver_major));
+        match (&pack, nvrtc) {
+            (None, Err(error)) => Err(error),
+            (_, nvrtc) => Ok(Self { pack, cache, nvrtc }),
+        }
+    }
+
+    /// Whether [`Compiler::cubin`] can succeed.
+    pub fn can(&self, request: &Request) -> bool {
+        self.nvrtc.is_ok() || self.pack.as_ref().is_some_and(|pack| pack.contains(request))
+    }
+
+    /// The cubin for `request`.
+    ///
+    /// # Errors
+    /// It is not in the pack and does not compile, or there is no compiler.
+    pub fn cubin(&self, request: &Request) -> Result<Vec<u8>> {
+        if let Some(cubin) = self.pack.as_ref().and_then(|pack| pack.cubin(request)) {
+            return Ok(cubin);
+        }
+        match &self.nvrtc {
+            Ok(nvrtc) => self.cache.cubin(nvrtc, request).map(|(cubin, _)| cubin),
+            Err(error) => {
+                let first = error.to_string().lines().next().unwrap_or_default().to_owned();
+                Err(Error::failed(format!("cannot get the kernel {request}"), format!("the kernel pack does not have it ({first})"))
+                    .hint(HOW_TO_GET))
+            }
+        }
+    }
+
+    /// One line for humans.
+    pub fn describe(&self) -> String {
+        match (&self.nvrtc, &self.pack) {
+            (Ok(nvrtc), _) => format!("NVRTC {}.{}", nvrtc.version().0, nvrtc.version().1),
+            (Err(_), Some(pack)) => format!("kernel pack of {} kernels", pack.len()),
+            (Err(_), None) => "no compiler".to_owned(),
+        }
+    }
 }
 
 /// Compiled kernels on disk.

@@ -23,6 +23,7 @@ mod lower;
 mod lower_race;
 mod lower_windows;
 pub mod measure;
+pub mod pack;
 pub mod pinned;
 pub mod spec;
 pub mod tensor;
@@ -30,9 +31,10 @@ mod texture;
 pub mod tuning;
 pub mod variants;
 
-use compile::{Cache, Found, Nvrtc, Request};
+use compile::{Cache, Compiler, Found, Nvrtc, Request};
 use device::{Context, DeviceBuffer, DeviceInfo, Kernel, Module};
 use launch::{Launch, Work};
+use pack::Pack;
 use pinned::Pinned;
 use spec::Spec;
 use tuning::Tuning;
@@ -45,8 +47,7 @@ const CONSTANTS: &str = "constant_taps";
 pub struct Cuda {
     context: Arc<Context>,
     driver: (u32, u32),
-    nvrtc: Nvrtc,
-    cache: Cache,
+    compiler: Compiler,
     memory: Arc<Pinned>,
     modules: Mutex<HashMap<Request, Arc<Module>>>,
     /// What `bench --tune` measured on this GPU.
@@ -56,7 +57,7 @@ pub struct Cuda {
 /// Opens GPU `index` and the kernel compiler.
 ///
 /// # Errors
-/// No driver, no such GPU or no NVRTC; the message says which, and how to get it.
+/// No driver, no such GPU, or neither NVRTC nor a kernel pack; the message says which, and how to get it.
 pub fn open(index: usize) -> Result<Cuda> {
     open_with(index, Cache::user())
 }
@@ -68,10 +69,10 @@ pub fn open(index: usize) -> Result<Cuda> {
 pub fn open_with(index: usize, cache: Cache) -> Result<Cuda> {
     let context = Context::open(index)?;
     let driver = device::driver_version()?;
-    let nvrtc = Nvrtc::open(Some(driver.0))?;
+    let compiler = Compiler::open(driver.0, cache)?;
     let memory = Arc::new(Pinned::new(Arc::clone(&context)));
     let tuning = Tuning::open(context.info(), driver);
-    Ok(Cuda { context, driver, nvrtc, cache, memory, modules: Mutex::new(HashMap::new()), tuning })
+    Ok(Cuda { context, driver, compiler, memory, modules: Mutex::new(HashMap::new()), tuning })
 }
 
 /// What is there and what is missing, for `convoy doctor`.
@@ -89,6 +90,8 @@ pub struct Report {
     pub compiler: Result<(std::path::PathBuf, (u32, u32)), String>,
     /// Where compiled kernels are kept; None if nowhere.
     pub cache: Option<std::path::PathBuf>,
+    /// The kernel pack: where it is (None: embedded) and how many kernels it has; None without one; or why it cannot be used.
+    pub pack: Result<Option<(Option<std::path::PathBuf>, usize)>, String>,
 }
 
 /// Looks around; never fails, never panics.
@@ -105,6 +108,7 @@ pub fn probe() -> Report {
         compilers: Nvrtc::survey(),
         compiler,
         cache: Cache::user().folder().map(std::path::Path::to_owned),
+        pack: Pack::open().map(|pack| pack.map(|p| (p.path().map(std::path::Path::to_owned), p.len()))).map_err(|e| text(&e)),
     }
 }
 
@@ -167,7 +171,8 @@ impl Cuda {
         for (index, step) in plan.steps.iter().enumerate() {
             for task in Task::of_step(step) {
                 let forced = step.variant.as_deref().or(variant);
-                let Choice { row, specs, .. } = variants::pick(&task, &step.label, forced, machine, self.tuning.find(&task))?;
+                let Choice { row, specs, .. } =
+                    variants::pick_ready(&task, &step.label, forced, machine, self.tuning.find(&task), &|s| self.ready(s))?;
                 for spec in &specs {
                     launches.push((index, self.load(spec, step)?));
                 }
@@ -187,6 +192,12 @@ impl Cuda {
         self.modules().get(request).map(Arc::clone)
     }
 
+    /// Whether all kernels of a variant are compiled or can be.
+    fn ready(&self, specs: &[Spec]) -> bool {
+        let request = |spec: &Spec| Request { file: spec.file, defines: spec.defines.clone(), arch: self.info().arch() };
+        specs.iter().filter(|spec| spec.call.is_none()).all(|spec| self.compiler.can(&request(spec)))
+    }
+
     fn load(&self, spec: &Spec, step: &Step) -> Result<Launch> {
         let work = match spec.call {
             Some(call) => Work::Library(call),
@@ -204,7 +215,7 @@ impl Cuda {
         if !spec.constants.is_empty() {
             let request = Request { file: spec.file, defines: spec.defines.clone(), arch: self.info().arch() };
             // Constant memory belongs to a module: weights of two filters need two.
-            let (cubin, _) = self.cache.cubin(&self.nvrtc, &request)?;
+            let cubin = self.compiler.cubin(&request)?;
             let module = Module::load(&self.context, &cubin)?;
             module.set(CONSTANTS, &spec.constants)?;
             return module.kernel(spec.entry);
@@ -219,7 +230,7 @@ impl Cuda {
             Some(module) => module,
             None => {
                 // Not under the lock: compilation takes long, and other threads may build other plans meanwhile.
-                let (cubin, _) = self.cache.cubin(&self.nvrtc, &request)?;
+                let cubin = self.compiler.cubin(&request)?;
                 let module = Module::load(&self.context, &cubin)?;
                 Arc::clone(self.modules().entry(request).or_insert(module))
             }

@@ -635,11 +635,29 @@ pub fn choose(
 /// # Errors
 /// The forced row does not exist or does not fit; the message says why and names those that do.
 pub fn pick(task: &Task, label: &str, forced: Option<&str>, machine: Machine, measured: Option<&Times>) -> Result<Choice> {
+    pick_ready(task, label, forced, machine, measured, &|_| true)
+}
+
+/// As [`pick`]; the automatic choice passes over rows whose kernels are not `ready` (no compiler, and not in the kernel pack).
+///
+/// # Errors
+/// As for [`pick`].
+pub fn pick_ready(
+    task: &Task,
+    label: &str,
+    forced: Option<&str>,
+    machine: Machine,
+    measured: Option<&Times>,
+    ready: &dyn Fn(&[Spec]) -> bool,
+) -> Result<Choice> {
     // A plane that passes unchanged has one way to pass, whatever is asked for the others.
     if let Some(text) = forced.filter(|&name| task.op != PlaneOp::Copy && name != "auto") {
         return force(task, label, text);
     }
     let mut ranked = ranked(task, machine.multiprocessors, machine.bandwidth);
+    let all = ranked.len();
+    ranked.retain(|(.., specs)| ready(specs));
+    let passed_over = all - ranked.len();
     let timed = |row: &Variant| measured.and_then(|times| times.of(row.name));
     // A row without a time keeps its place behind those that have one.
     ranked.sort_by(|(a, ..), (b, ..)| timed(a).unwrap_or(f64::INFINITY).total_cmp(&timed(b).unwrap_or(f64::INFINITY)));
@@ -658,7 +676,12 @@ pub fn pick(task: &Task, label: &str, forced: Option<&str>, machine: Machine, me
         }
     }
     let Some((row, estimate, specs)) = best else {
-        return Err(Error::failed(format!("cannot run '{label}' on CUDA"), format!("no {} kernel fits {}", family(&task.op), task.shape)));
+        let what = format!("cannot run '{label}' on CUDA");
+        if passed_over > 0 {
+            let cause = "the kernel pack has no kernel for it, and there is no NVRTC to compile one";
+            return Err(Error::failed(what, cause).hint("install NVRTC (pip install nvidia-cuda-nvrtc-cu12), or use --backend cpu"));
+        }
+        return Err(Error::failed(what, format!("no {} kernel fits {}", family(&task.op), task.shape)));
     };
     let mut why = match timed(row) {
         Some(us) => format!("{}, measured at {us:.1} us by `bench --tune`", row.name),
