@@ -1,4 +1,5 @@
-//! Gathers `kernels/*` into one sorted, hashed table that the binary embeds, and asks which FFmpeg is linked.
+//! Gathers `kernels/*` into one sorted, hashed table that the binary embeds, and the kernel pack that `CONVOY_EMBED_KERNEL_PACK` names; asks
+//! which FFmpeg is linked.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -34,8 +35,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         writeln!(table, "    Source {{ name: {name:?}, text: include_str!({:?}), hash: {:?} }},", path, hex(&hash))?;
     }
     table.push_str("];\n");
-    fs::write(PathBuf::from(env::var("OUT_DIR")?).join("kernels.rs"), table)?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("kernels.rs"), table)?;
+    fs::write(out.join("pack.rs"), pack()?)?;
     Ok(())
+}
+
+/// The embedded kernel pack, as an item of `pack.rs`.
+fn pack() -> Result<String, Box<dyn Error>> {
+    const VARIABLE: &str = "CONVOY_EMBED_KERNEL_PACK";
+    println!("cargo::rerun-if-env-changed={VARIABLE}");
+    let value = match env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
+        Some(path) => {
+            let path = PathBuf::from(path).canonicalize().map_err(|e| format!("{VARIABLE}: {e}"))?;
+            println!("cargo::rerun-if-changed={}", path.display());
+            format!("Some(include_bytes!({path:?}))")
+        }
+        None => "None".to_owned(),
+    };
+    Ok(format!("/// The kernel pack that the program was built with.\nstatic EMBEDDED_PACK: Option<&'static [u8]> = {value};\n"))
 }
 
 fn file_name(path: &Path) -> Result<String, Box<dyn Error>> {

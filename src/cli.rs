@@ -23,6 +23,7 @@ Examples:
   convoy run in.mkv -o out.mkv --vf unsharp,sobel -y   a chain of filters, overwrite out.mkv
   convoy run in.mp4 -o null: --vf gblur=2 --stats      measure, write nothing
   convoy filters gblur                                 parameters of one filter
+  convoy variants --vf gblur=5                         the kernels that could run a graph, and which one would
   convoy doctor                                        what this machine offers
 
 Results go to stdout, status to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage, 130/143 interrupted (the output is
@@ -40,6 +41,14 @@ pub enum Command {
     },
     /// Measure frames per second, beside ffmpeg and the device's copy rate.
     Bench(BenchArgs),
+    /// List kernel variants: what each needs, moves and costs, and which one `auto` would choose.
+    Variants(VariantsArgs),
+    /// Compiled kernels for machines without NVRTC.
+    Kernels {
+        /// What to do.
+        #[command(subcommand)]
+        command: KernelsCommand,
+    },
     /// Report driver, GPU, NVRTC, FFmpeg, codecs and cameras: found, or how to get them.
     Doctor,
     /// Print a completion script for a shell.
@@ -155,6 +164,60 @@ impl RunArgs {
     pub fn overwrite(&self) -> Overwrite {
         if self.yes { Overwrite::Replace } else { Overwrite::Refuse }
     }
+}
+
+/// The commands of `convoy kernels`.
+#[derive(Debug, Subcommand)]
+pub enum KernelsCommand {
+    /// Compile the kernels of the common filters into one file, which a machine with a driver alone can run. Set CONVOY_KERNEL_PACK to
+    /// that file there, or embed it: CONVOY_EMBED_KERNEL_PACK=FILE cargo build --release.
+    Pack(PackArgs),
+}
+
+/// Options of `convoy kernels pack`.
+#[derive(Debug, Args)]
+pub struct PackArgs {
+    /// Architectures, a list; one serves later GPUs of the same major version (sm_80 also sm_86 and sm_89).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_arch, default_value = "sm_75,sm_80,sm_90,sm_100,sm_120")]
+    pub arch: Vec<String>,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: std::path::PathBuf,
+}
+
+fn parse_arch(text: &str) -> Result<String, String> {
+    let digits = text.strip_prefix("sm_").filter(|d| (2..=3).contains(&d.len()) && d.bytes().all(|b| b.is_ascii_digit()));
+    digits.map(|_| text.to_owned()).ok_or_else(|| "expected an architecture such as sm_90".to_owned())
+}
+
+const VARIANTS_EXAMPLES: &str = "\
+A name goes behind --variant or into a graph as variant=NAME; constant, tiled and texture take a block size, e.g. tiled:32x8 (in a
+graph: tiled-32x8). A forced variant that does not fit is an error that says why.
+
+Examples:
+  convoy variants                                       every variant, each family by an example
+  convoy variants --vf gblur=sigma=5 --size 3840x2160   the variants of one graph, their costs, and the choice
+  convoy variants --vf 'convolution=1 2 1 2 4 2 1 2 1' --format grayf32le --json";
+
+/// Options of `convoy variants`.
+#[derive(Debug, Args)]
+#[command(after_help = VARIANTS_EXAMPLES)]
+pub struct VariantsArgs {
+    /// The filters whose variants to list (default: an example of every family).
+    #[arg(long, value_name = "GRAPH")]
+    pub vf: Option<String>,
+    /// Frame size.
+    #[arg(long, value_name = "WxH", default_value = "1920x1080", value_parser = parse_size)]
+    pub size: (usize, usize),
+    /// FFmpeg's name of the pixel format.
+    #[arg(long, value_name = "NAME", default_value = "yuv420p")]
+    pub format: String,
+    /// The GPU that would run them.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub device: usize,
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `convoy bench`.

@@ -23,6 +23,7 @@ mod pool;
 mod pyramid;
 mod simd;
 mod step;
+pub mod tensor;
 mod unsharp;
 mod variant;
 

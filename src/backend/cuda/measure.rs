@@ -107,7 +107,7 @@ pub fn measure(cuda: &Cuda, plan: &Plan, variant: Option<&str>, settings: Settin
 
     let kernel = replay(&stream, sets, settings, |i| {
         // SAFETY: the buffers live until the stream is idle (`replay` waits), and this stream alone uses them.
-        arguments.get(i).map_or(Ok(()), |args| unsafe { enqueue(&program, args, &stream) })
+        arguments.get(i).zip(buffers.get(i)).map_or(Ok(()), |(args, set)| unsafe { enqueue(&program, set, args, &stream) })
     })?;
     let copy = replay(&stream, sets, settings, |i| {
         buffers.get(i).map_or(Ok(()), |set: &Buffers| {
