@@ -17,6 +17,7 @@ pub mod pattern;
 pub mod pipeline;
 pub mod pool;
 pub mod progress;
+pub mod reference;
 pub mod run;
 pub mod signals;
 pub mod stats;
