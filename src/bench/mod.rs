@@ -14,6 +14,8 @@ use serde::Serialize;
 mod cases;
 mod device;
 mod opencv;
+pub mod race;
+pub mod summary;
 
 use cases::{Case, default_cases};
 use device::{KernelRow, LoopRow};

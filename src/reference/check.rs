@@ -2,7 +2,7 @@
 
 use super::Picture;
 use crate::filter::plan::{Plan, PlaneOp};
-use crate::frame::{Frame, Sample};
+use crate::frame::{Frame, PixelFormat, Sample};
 
 /// Samples compared and how many of them differed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -189,7 +189,6 @@ pub fn compare(got: &Frame, want: &Picture, tolerance: Tolerance) -> Result<Comp
     if got.layout.shape != want.shape {
         return Err(format!("got {}, want {}", got.layout.shape, want.shape));
     }
-    let max = f64::from(format.max_value());
     let mut found = Comparison::default();
     for (plane, (got, want_plane)) in Picture::read(got).planes.iter().zip(&want.planes).enumerate() {
         let components = format.components(plane);
@@ -198,35 +197,46 @@ pub fn compare(got: &Frame, want: &Picture, tolerance: Tolerance) -> Result<Comp
             return Err(format!("plane {plane}: got {} values, want {}", got.len(), want_plane.len()));
         }
         for (i, (&got, &want)) in got.iter().zip(want_plane).enumerate() {
-            let at = || BadSample { plane, x: i % values / components, y: i / values, got, want };
-            found.samples += 1;
-            if format.sample() == Sample::F32 {
-                let error = (got - want).abs() / want.abs().max(1.0);
-                found.exact += u64::from(got == f64::from(want as f32));
-                // A NaN is no number to be larger than anything.
-                if error.is_nan() || error > tolerance.float {
-                    found.first_bad.get_or_insert_with(at);
-                }
-                found.max_error = found.max_error.max(if error.is_nan() { f64::INFINITY } else { error });
-                continue;
-            }
-            let rounded = (want + 0.5).floor().clamp(0.0, max);
-            if got == rounded {
-                found.exact += 1;
-                continue;
-            }
-            let error = (got - rounded).abs();
-            found.max_error = found.max_error.max(error);
-            if error > tolerance.codes || got.fract() != 0.0 {
-                found.first_bad.get_or_insert_with(at);
-            }
-            if (got - want).abs() > 0.5 + want.abs() * (-24f64).exp2() {
-                found.unequal += 1;
-                found.first_unequal.get_or_insert_with(at);
-            }
+            judge(&mut found, format, tolerance, (got, want), (plane, i % values / components, i / values));
         }
     }
     Ok(found)
+}
+
+/// Counts one sample.
+pub(super) fn judge(
+    found: &mut Comparison,
+    format: PixelFormat,
+    tolerance: Tolerance,
+    (got, want): (f64, f64),
+    (plane, x, y): (usize, usize, usize),
+) {
+    let at = || BadSample { plane, x, y, got, want };
+    found.samples += 1;
+    if format.sample() == Sample::F32 {
+        let error = (got - want).abs() / want.abs().max(1.0);
+        found.exact += u64::from(got == f64::from(want as f32));
+        // A NaN is no number to be larger than anything.
+        if error.is_nan() || error > tolerance.float {
+            found.first_bad.get_or_insert_with(at);
+        }
+        found.max_error = found.max_error.max(if error.is_nan() { f64::INFINITY } else { error });
+        return;
+    }
+    let rounded = (want + 0.5).floor().clamp(0.0, f64::from(format.max_value()));
+    if got == rounded {
+        found.exact += 1;
+        return;
+    }
+    let error = (got - rounded).abs();
+    found.max_error = found.max_error.max(error);
+    if error > tolerance.codes || got.fract() != 0.0 {
+        found.first_bad.get_or_insert_with(at);
+    }
+    if (got - want).abs() > 0.5 + want.abs() * (-24f64).exp2() {
+        found.unequal += 1;
+        found.first_unequal.get_or_insert_with(at);
+    }
 }
 
 /// Like [`compare`], with the verdict: the error names the first bad sample: plane, x, y, got, want.

@@ -4,10 +4,12 @@
 
 mod check;
 mod picture;
+mod region;
 mod windows;
 
 pub use check::{BadSample, Comparison, Tally, Tolerance, check, compare};
 pub use picture::{Content, Noise, Picture};
+pub use region::{compare_affordably, cost, is_affordable};
 
 use crate::filter::Border;
 use crate::filter::plan::{Plan, PlaneOp};
