@@ -3,6 +3,7 @@
 //! A decoder, a filter and an encoder thread are joined by bounded channels ([`pipeline`]); frames travel in slabs of
 //! (pinned) host memory ([`frame`], [`pool`]); a [`backend`] executes the steps that [`filter`] planned.
 
+pub mod axes;
 pub mod backend;
 pub mod bench;
 pub mod cancel;
@@ -23,3 +24,4 @@ pub mod signals;
 pub mod stats;
 pub mod status;
 pub mod synth;
+pub mod verify;

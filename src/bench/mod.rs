@@ -13,6 +13,7 @@ use serde::Serialize;
 
 mod cases;
 mod device;
+pub mod frames;
 mod opencv;
 pub mod race;
 pub mod summary;

@@ -63,6 +63,15 @@ impl Tolerance {
     }
 }
 
+impl Tolerance {
+    /// The same for a single comparison of few samples, whose share of unequal ones scatters: three standard deviations more. Whoever
+    /// compares many frames holds their sum to the plain tolerance.
+    #[must_use]
+    pub fn for_few(self, samples: u64) -> Self {
+        Self { unequal: self.unequal + 3.0 * (self.unequal / (samples.max(1) as f64)).sqrt(), ..self }
+    }
+}
+
 /// Taps of a Gaussian of σ 8 at the radius ⌈3σ⌉.
 const TAPS_AT_SIGMA_8: usize = 49;
 

@@ -17,18 +17,84 @@ const PATCH: (usize, usize) = (96, 48);
 /// Cuts begin and end at multiples of this, so that chroma is cut where luma is.
 const GRID: usize = 4;
 
-/// Compares `got` with what `plan` makes of `picture`: every sample where the reference can afford it, else in nine patches.
-///
-/// # Errors
-/// Another shape, or a plan that is too expensive even in patches (huge windows, or pooling of a huge frame): check it on smaller frames.
-pub fn compare_affordably(plan: &Plan, picture: &Picture, got: &Frame, tolerance: Tolerance) -> Result<Comparison, String> {
-    if cost(plan) <= AFFORDABLE {
-        return compare(got, &expect(plan, picture), tolerance);
-    }
-    compare_patches(plan, picture, got, tolerance)
+/// What a plan must make of one picture: every sample where the reference can afford it, else nine patches.
+pub struct Judge {
+    output: Shape,
+    wants: Wants,
 }
 
-/// Whether [`compare_affordably`] can compare results of `plan`.
+enum Wants {
+    Whole(Picture),
+    Patches { cuts: Vec<(Cut, Picture)>, spoiled: (usize, usize), wraps: bool, input: Shape },
+}
+
+impl Judge {
+    /// Filters `picture` with the reference.
+    ///
+    /// # Errors
+    /// The plan is too expensive even in patches (huge windows, or pooling of a huge frame): check it on smaller frames.
+    pub fn new(plan: &Plan, picture: &Picture) -> Result<Self, String> {
+        if cost(plan) <= AFFORDABLE {
+            Ok(Self { output: plan.output(), wants: Wants::Whole(expect(plan, picture)) })
+        } else {
+            Self::in_patches(plan, picture)
+        }
+    }
+
+    fn in_patches(plan: &Plan, picture: &Picture) -> Result<Self, String> {
+        let patches = patches(plan).ok_or("the reference would take too long on frames of this size")?;
+        let want = |cut: Cut| {
+            let shape = Shape { width: cut.width, height: cut.height, ..plan.input };
+            (cut, expect(&resized(plan, shape), &part(picture, shape, cut)))
+        };
+        // A periodic border joins the frame's two ends, which no cut holds.
+        let wraps = plan.steps.iter().any(|s| s.border == Border::Wrap);
+        let cuts = patches.cuts.into_iter().map(want).collect();
+        Ok(Self { output: plan.output(), wants: Wants::Patches { cuts, spoiled: patches.spoiled, wraps, input: plan.input } })
+    }
+
+    /// Compares a result, sample by sample.
+    ///
+    /// # Errors
+    /// The frame has another shape.
+    pub fn compare(&self, got: &Frame, tolerance: Tolerance) -> Result<Comparison, String> {
+        let (cuts, spoiled, wraps, input) = match &self.wants {
+            Wants::Whole(want) => return compare(got, want, tolerance),
+            Wants::Patches { cuts, spoiled, wraps, input } => (cuts, *spoiled, *wraps, *input),
+        };
+        if got.layout.shape != self.output {
+            return Err(format!("got {}, want {}", got.layout.shape, self.output));
+        }
+        let format = input.format;
+        let result = Picture::read(got);
+        let mut found = Comparison::default();
+        for (cut, want) in cuts {
+            for (plane, (want_plane, got_plane)) in want.planes.iter().zip(&result.planes).enumerate() {
+                let components = format.components(plane);
+                let ((w, h), (whole_w, whole_h)) = (want.shape.plane_size(plane), input.plane_size(plane));
+                let (x0, y0) = origin(input, plane, *cut);
+                // Good columns and rows of the cut: up to the frame's own edge, or short of the cut's.
+                let good = |start: usize, length: usize, whole: usize, spoiled: usize| {
+                    let from = if start == 0 && !wraps { 0 } else { spoiled };
+                    let to = if start + length == whole && !wraps { length } else { length.saturating_sub(spoiled) };
+                    from..to
+                };
+                for y in good(y0, h, whole_h, spoiled.1) {
+                    for x in good(x0, w, whole_w, spoiled.0) {
+                        for c in 0..components {
+                            let want = want_plane.get((y * w + x) * components + c).copied().unwrap_or(f64::NAN);
+                            let got = got_plane.get(((y0 + y) * whole_w + x0 + x) * components + c).copied().unwrap_or(f64::NAN);
+                            judge(&mut found, format, tolerance, (got, want), (plane, x0 + x, y0 + y));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether [`Judge::new`] can judge results of `plan`.
 pub fn is_affordable(plan: &Plan) -> bool {
     cost(plan) <= AFFORDABLE || patches(plan).is_some()
 }
@@ -82,9 +148,18 @@ fn halo(op: &PlaneOp) -> Option<(usize, usize)> {
     }
 }
 
-/// Nine cuts in luma samples (left, top, width, height), and how far their results are spoiled at a cut edge, in samples of any plane.
+/// A part of a frame, in luma samples.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    left: usize,
+    top: usize,
+    width: usize,
+    height: usize,
+}
+
+/// Nine cuts, and how far their results are spoiled at a cut edge, in samples of any plane.
 struct Patches {
-    cuts: Vec<[usize; 4]>,
+    cuts: Vec<Cut>,
     spoiled: (usize, usize),
 }
 
@@ -113,8 +188,8 @@ fn patches(plan: &Plan) -> Option<Patches> {
         })
     };
     let (columns, rows) = (spans(shape.width, PATCH.0, margin.0), spans(shape.height, PATCH.1, margin.1));
-    let cuts: Vec<[usize; 4]> = rows.iter().flat_map(|&(y, h)| columns.map(|(x, w)| [x, y, w, h])).collect();
-    let total: f64 = cuts.iter().map(|&[_, _, width, height]| cost(&resized(plan, Shape { width, height, ..shape }))).sum();
+    let cuts: Vec<Cut> = rows.iter().flat_map(|&(top, height)| columns.map(|(left, width)| Cut { left, top, width, height })).collect();
+    let total: f64 = cuts.iter().map(|cut| cost(&resized(plan, Shape { width: cut.width, height: cut.height, ..shape }))).sum();
     (total <= AFFORDABLE).then_some(Patches { cuts, spoiled })
 }
 
@@ -126,53 +201,20 @@ fn resized(plan: &Plan, shape: Shape) -> Plan {
     plan
 }
 
-fn compare_patches(plan: &Plan, picture: &Picture, got: &Frame, tolerance: Tolerance) -> Result<Comparison, String> {
-    if got.layout.shape != plan.output() {
-        return Err(format!("got {}, want {}", got.layout.shape, plan.output()));
-    }
-    let patches = patches(plan).ok_or("the reference would take too long on frames of this size")?;
-    let format = plan.input.format;
-    let result = Picture::read(got);
-    // A periodic border joins the frame's two ends, which no cut holds.
-    let wraps = plan.steps.iter().any(|s| s.border == Border::Wrap);
-    let mut found = Comparison::default();
-    for [left, top, width, height] in patches.cuts {
-        let shape = Shape { width, height, ..plan.input };
-        let want = expect(&resized(plan, shape), &cut(picture, shape, left, top));
-        for (plane, (want_plane, got_plane)) in want.planes.iter().zip(&result.planes).enumerate() {
-            let components = format.components(plane);
-            let ((w, h), (whole_w, whole_h)) = (shape.plane_size(plane), plan.input.plane_size(plane));
-            let (x0, y0) = origin(plan.input, plane, left, top);
-            // Good columns and rows of the cut: up to the frame's own edge, or short of the cut's.
-            let good = |start: usize, length: usize, whole: usize, spoiled: usize| {
-                let from = if start == 0 && !wraps { 0 } else { spoiled };
-                let to = if start + length == whole && !wraps { length } else { length.saturating_sub(spoiled) };
-                from..to
-            };
-            for y in good(y0, h, whole_h, patches.spoiled.1) {
-                for x in good(x0, w, whole_w, patches.spoiled.0) {
-                    for c in 0..components {
-                        let want = want_plane.get((y * w + x) * components + c).copied().unwrap_or(f64::NAN);
-                        let got = got_plane.get(((y0 + y) * whole_w + x0 + x) * components + c).copied().unwrap_or(f64::NAN);
-                        judge(&mut found, format, tolerance, (got, want), (plane, x0 + x, y0 + y));
-                    }
-                }
-            }
-        }
-    }
-    Ok(found)
-}
-
 /// Where a cut begins in a plane.
-fn origin(shape: Shape, plane: usize, left: usize, top: usize) -> (usize, usize) {
-    if shape.format.is_chroma(plane) { (left >> shape.format.chroma_shift_x, top >> shape.format.chroma_shift_y) } else { (left, top) }
+fn origin(shape: Shape, plane: usize, cut: Cut) -> (usize, usize) {
+    if shape.format.is_chroma(plane) {
+        (cut.left >> shape.format.chroma_shift_x, cut.top >> shape.format.chroma_shift_y)
+    } else {
+        (cut.left, cut.top)
+    }
 }
 
-fn cut(picture: &Picture, shape: Shape, left: usize, top: usize) -> Picture {
+fn part(picture: &Picture, shape: Shape, cut: Cut) -> Picture {
     let plane = |(index, plane): (usize, &Vec<f64>)| {
         let components = shape.format.components(index);
         let ((w, h), (whole, _)) = (shape.plane_size(index), picture.shape.plane_size(index));
-        let (x0, y0) = origin(picture.shape, index, left, top);
+        let (x0, y0) = origin(picture.shape, index, cut);
         let row = |y: usize| plane.get(((y0 + y) * whole + x0) * components..).unwrap_or_default().iter().take(w * components);
         (0..h).flat_map(row).copied().collect()
     };
@@ -200,7 +242,8 @@ mod tests {
                 let tolerance = Tolerance::of_plan(&plan);
                 let picture = Picture::new(shape, Content::Random, 5);
                 let mut frame = cpu::apply(&plan, picture.frame(Arc::new(Heap), 0).unwrap()).unwrap();
-                let found = compare_patches(&plan, &picture, &frame, tolerance).unwrap();
+                let judge = Judge::in_patches(&plan, &picture).unwrap();
+                let found = judge.compare(&frame, tolerance).unwrap();
                 assert_eq!(found.failure(tolerance), None, "{graph} {format}");
                 assert!(found.samples > 20_000, "{}", found.samples);
                 if graph.contains("wrap") || format == PixelFormat::gray(32) {
@@ -209,7 +252,7 @@ mod tests {
                 let (w, h) = shape.plane_size(1);
                 let last = frame.row_mut(1, h - 1).unwrap().last_mut().unwrap();
                 *last = last.wrapping_add(100);
-                let bad = compare_patches(&plan, &picture, &frame, tolerance).unwrap().first_bad.unwrap();
+                let bad = judge.compare(&frame, tolerance).unwrap().first_bad.unwrap();
                 assert_eq!((bad.plane, bad.x, bad.y), (1, w - 1, h - 1));
             }
         }

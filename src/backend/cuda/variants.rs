@@ -15,7 +15,7 @@ use super::lower_windows::{
 use super::spec::Spec;
 use crate::error::{Error, Result};
 use crate::filter::Border;
-use crate::filter::plan::{PlaneOp, Step};
+use crate::filter::plan::{Plan, PlaneOp, Step};
 use crate::frame::{PixelFormat, Shape};
 
 /// The planes of one step that share an operation.
@@ -389,6 +389,19 @@ pub static TABLE: &[Variant] = &[
         },
     },
 ];
+
+/// Names of the variants that can run every step of `plan`, in the table's order.
+pub fn fitting(plan: &Plan) -> Vec<&'static str> {
+    let tasks: Vec<Task> = plan.steps.iter().flat_map(Task::of_step).filter(|task| task.op != PlaneOp::Copy).collect();
+    let runs = |name: &str, task: &Task| TABLE.iter().any(|row| row.name == name && row.supports(task).is_ok());
+    let mut names: Vec<&'static str> = Vec::new();
+    for name in TABLE.iter().map(|row| row.name) {
+        if !names.contains(&name) && !tasks.is_empty() && tasks.iter().all(|task| runs(name, task)) {
+            names.push(name);
+        }
+    }
+    names
+}
 
 /// The row for `task`: the forced one, else the cheapest that fits by the cost model.
 ///
