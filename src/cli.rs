@@ -44,6 +44,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Hold kernel variants to the reference: sizes, borders, sample types; exit code 1 if one fails.
     Verify(VerifyArgs),
+    /// Compare two clips: PSNR and SSIM per plane, largest difference, frame count and times.
+    Compare(CompareArgs),
     /// Report driver, GPU, NVRTC, FFmpeg, codecs and cameras: found, or how to get them.
     Doctor,
     /// Print a completion script for a shell.
@@ -225,6 +227,30 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     pub planes: Vec<Planes>,
     /// Print JSON instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `convoy compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// A file, URL, image sequence, lavfi:GRAPH or synth:SIZE@FPS.
+    pub a: String,
+    /// The same.
+    pub b: String,
+    /// Exit with code 1 when any plane's PSNR over the whole clip is below this, or the clips have different lengths.
+    #[arg(long, value_name = "DB")]
+    pub min_psnr: Option<f64>,
+    /// Compare this many frames at most.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub frames: Option<u64>,
+    /// The inputs' format, when it cannot be guessed.
+    #[arg(long, value_name = "NAME")]
+    pub input_format: Option<String>,
+    /// An option of both demuxers; may be repeated.
+    #[arg(long, value_name = "K=V", value_parser = parse_pair)]
+    pub in_opt: Vec<(String, String)>,
+    /// Print JSON (an infinite PSNR is null).
     #[arg(long)]
     pub json: bool,
 }

@@ -8,6 +8,7 @@ pub mod backend;
 pub mod bench;
 pub mod cancel;
 pub mod cli;
+pub mod compare;
 pub mod doctor;
 pub mod error;
 pub mod filter;

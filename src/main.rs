@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use convoy::cancel::Cancel;
 use convoy::cli::{self, Command};
 use convoy::error::Result;
-use convoy::{bench, doctor, filter, run, signals, status, verify};
+use convoy::{bench, compare, doctor, filter, run, signals, status, verify};
 
 fn main() -> ExitCode {
     // A stage's panic becomes that stage's error; the default hook would print a backtrace besides.
@@ -41,6 +41,11 @@ fn dispatch(cli: cli::Cli) -> Result<ExitCode> {
         Command::Filters { name: None } => status::print(&filter::list())?,
         Command::Filters { name: Some(name) } => status::print(&filter::describe(&name)?)?,
         Command::Bench(args) => bench::bench(&args)?,
+        Command::Compare(args) => {
+            let cancel = Cancel::new();
+            signals::install(&cancel)?;
+            return compare::compare(&args, &cancel);
+        }
         Command::Verify(args) => return verify::verify(&args),
         Command::Doctor => status::print(&doctor::report())?,
         Command::Completions { shell } => {
