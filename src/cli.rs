@@ -4,8 +4,10 @@ use std::ffi::OsString;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use crate::axes::{self, Planes, SampleType, parse_size as parse_named_size};
 use crate::backend::Choice;
 use crate::error::{Error, Result};
+use crate::filter::Border;
 use crate::output::Overwrite;
 
 /// Filters video in real time, on CUDA or the CPU.
@@ -49,6 +51,10 @@ pub enum Command {
         #[command(subcommand)]
         command: KernelsCommand,
     },
+    /// Hold kernel variants to the reference: sizes, borders, sample types; exit code 1 if one fails.
+    Verify(VerifyArgs),
+    /// Compare two clips: PSNR and SSIM per plane, largest difference, frame count and times.
+    Compare(CompareArgs),
     /// Report driver, GPU, NVRTC, FFmpeg, codecs and cameras: found, or how to get them.
     Doctor,
     /// Print a completion script for a shell.
@@ -148,6 +154,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", help_heading = "Encoding")]
     pub format: Option<String>,
 
+    /// Compare every Nth frame with the reference; the first one that differs ends the run with exit code 1.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Reporting")]
+    pub verify: Option<u64>,
     /// Print what each stage did when done: busy and wait time, fps, latency, bytes copied, the stage that limits.
     #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "text", help_heading = "Reporting")]
     pub stats: Option<StatsForm>,
@@ -251,6 +260,62 @@ impl BenchArgs {
     pub fn wants(&self, level: Level) -> bool {
         self.level.is_empty() || self.level.contains(&level)
     }
+}
+
+/// Options of `convoy verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// A filter graph to verify; may be repeated (default: every filter).
+    #[arg(long, value_name = "GRAPH")]
+    pub vf: Vec<String>,
+    /// Kernel variants; a list (default: all that fit).
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub variant: Vec<String>,
+    /// Whose variants: auto takes the CPU's, and CUDA's where it works.
+    #[arg(long, value_enum, default_value_t)]
+    pub backend: Backend,
+    /// The GPU to use.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub device: usize,
+    /// Frame sizes; a list of WxH or 480p…8k (default: 1x1 to 321x241).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_named_size)]
+    pub size: Vec<(usize, usize)>,
+    /// Borders; a list (default: all).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = axes::parse_border)]
+    pub border: Vec<Border>,
+    /// Sample types; a list (default: u8, u10, u16, f32).
+    #[arg(long = "type", value_name = "LIST", value_delimiter = ',', value_enum)]
+    pub sample: Vec<SampleType>,
+    /// Plane layouts; a list (default: gray, 420).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
+    pub planes: Vec<Planes>,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `convoy compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// A file, URL, image sequence, lavfi:GRAPH or synth:SIZE@FPS.
+    pub a: String,
+    /// The same.
+    pub b: String,
+    /// Exit with code 1 when any plane's PSNR over the whole clip is below this, or the clips have different lengths.
+    #[arg(long, value_name = "DB")]
+    pub min_psnr: Option<f64>,
+    /// Compare this many frames at most.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub frames: Option<u64>,
+    /// The inputs' format, when it cannot be guessed.
+    #[arg(long, value_name = "NAME")]
+    pub input_format: Option<String>,
+    /// An option of both demuxers; may be repeated.
+    #[arg(long, value_name = "K=V", value_parser = parse_pair)]
+    pub in_opt: Vec<(String, String)>,
+    /// Print JSON (an infinite PSNR is null).
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `--level` of `bench`.

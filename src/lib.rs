@@ -3,10 +3,12 @@
 //! A decoder, a filter and an encoder thread are joined by bounded channels ([`pipeline`]); frames travel in slabs of
 //! (pinned) host memory ([`frame`], [`pool`]); a [`backend`] executes the steps that [`filter`] planned.
 
+pub mod axes;
 pub mod backend;
 pub mod bench;
 pub mod cancel;
 pub mod cli;
+pub mod compare;
 pub mod doctor;
 pub mod error;
 pub mod filter;
@@ -18,6 +20,7 @@ pub mod pattern;
 pub mod pipeline;
 pub mod pool;
 pub mod progress;
+pub mod reference;
 pub mod run;
 pub mod signals;
 pub mod stats;
@@ -25,3 +28,4 @@ pub mod status;
 pub mod synth;
 pub mod tensor;
 pub mod variants;
+pub mod verify;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use convoy::cancel::Cancel;
 use convoy::cli::{self, Command, KernelsCommand};
 use convoy::error::Result;
-use convoy::{bench, doctor, filter, kernels, run, signals, status, variants};
+use convoy::{bench, compare, doctor, filter, kernels, run, signals, status, variants, verify};
 
 fn main() -> ExitCode {
     // A stage's panic becomes that stage's error; the default hook would print a backtrace besides.
@@ -43,6 +43,12 @@ fn dispatch(cli: cli::Cli) -> Result<ExitCode> {
         Command::Bench(args) => bench::bench(&args)?,
         Command::Variants(args) => status::print(&variants::report(&args)?)?,
         Command::Kernels { command: KernelsCommand::Pack(args) } => kernels::pack(&args)?,
+        Command::Compare(args) => {
+            let cancel = Cancel::new();
+            signals::install(&cancel)?;
+            return compare::compare(&args, &cancel);
+        }
+        Command::Verify(args) => return verify::verify(&args),
         Command::Doctor => status::print(&doctor::report())?,
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -10,7 +10,7 @@ use crate::cancel::Cancel;
 use crate::cli::{Backend, RunArgs, StatsForm};
 use crate::error::{Error, Result};
 use crate::filter::{self, Filter};
-use crate::frame::Shape;
+use crate::frame::{Sample, Shape};
 use crate::media::{self, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Rational, SourceInfo, SourceOptions, VideoEncoder};
 use crate::output::{Committed, Target};
 use crate::pipeline::{self, Discard, Encoder, Muxer, Source, Stages};
@@ -19,6 +19,7 @@ use crate::progress::{Display, Expected};
 use crate::stats::{PipelineStats, Report, Timing};
 use crate::status;
 use crate::synth::{Synth, SynthSpec};
+use crate::verify;
 
 /// Prefix of the built-in source.
 const SYNTH: &str = "synth:";
@@ -82,7 +83,12 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     let plan = filter::plan(&filters, started.shape)?;
     let options = BuildOptions { lanes: args.lanes, threads: args.threads, variant: args.variant.clone(), budget };
     // Nothing to compute: the frames pass by, whatever device their memory belongs to.
-    let built = if plan.steps.is_empty() { Cpu::new().build(&plan, &options)? } else { device.build(&plan, &options)? };
+    let mut built = if plan.steps.is_empty() { Cpu::new().build(&plan, &options)? } else { device.build(&plan, &options)? };
+    let mut watched = None;
+    if let Some(every) = args.verify {
+        let (checked, watch) = verify::watch(built, &plan, every);
+        (built, watched) = (checked, Some(watch));
+    }
     if args.verbose {
         status::say(format_args!("input {} ({})", media::redact(&args.input), started.shape));
         started.counters.iter().for_each(|c| note(&c.notes()));
@@ -114,6 +120,9 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     let copied = counters.iter().map(|c| c.host_copied_bytes.load(Ordering::Relaxed)).sum();
     counters.iter().for_each(|c| warn(&c.warnings()));
     let timing = outcome?;
+    if let Some(watch) = watched {
+        status::say(watch.report(plan.output().format.sample() == Sample::F32));
+    }
     finish(target, &timing, cancel)?;
     if let Some(form) = args.stats {
         let mut report = Report::new((device.name(), device.describe()), built.notes, timing, &stats, &built.stats, copied);

@@ -303,7 +303,7 @@ fn planes_have_their_own_operations() {
 fn a_plan_without_steps_passes_the_frame_itself() {
     let shape = Shape { format: PixelFormat::yuv(8, 1, 1), width: 64, height: 48 };
     let picture = Picture::new(shape, Content::Random, 5);
-    let frame = picture.frame(reference::heap(), 0);
+    let frame = picture.frame(reference::heap(), 0).unwrap();
     let before = frame.plane_ptr(0);
     let mut built = Cpu.build(&chain(shape, &[]), &options(None, None)).unwrap();
     let mut due = Vec::new();
@@ -324,10 +324,10 @@ fn misuse_is_an_error_that_names_it() {
     assert!(Cpu.build(&bad, &options(None, None)).err().unwrap().to_string().contains("4x3"));
 
     let mut built = Cpu.build(&plan, &options(None, None)).unwrap();
-    let other = Picture::new(Shape { width: 65, ..shape }, Content::Random, 1).frame(reference::heap(), 0);
+    let other = Picture::new(Shape { width: 65, ..shape }, Content::Random, 1).frame(reference::heap(), 0).unwrap();
     assert!(built.submitter.submit(other, &mut Vec::new()).unwrap_err().to_string().contains("65x48"));
     drop(built.collector);
-    let frame = Picture::new(shape, Content::Random, 1).frame(reference::heap(), 0);
+    let frame = Picture::new(shape, Content::Random, 1).frame(reference::heap(), 0).unwrap();
     let error = built.submitter.submit(frame, &mut Vec::new()).unwrap_err();
     assert_eq!(error.kind(), convoy::error::Kind::Disconnected);
 }

@@ -47,6 +47,9 @@ pub trait Device: Send + Sync {
     /// The host memory that frames should be decoded into.
     fn host_memory(&self) -> Arc<dyn HostMem>;
 
+    /// Names of the kernel variants that can run every step of `plan`, plainest first; for `--variant` and [`BuildOptions::variant`].
+    fn variants(&self, plan: &Plan) -> Vec<&'static str>;
+
     /// Builds lanes for `plan`. All compilation and allocation happens here.
     ///
     /// # Errors

@@ -13,7 +13,10 @@ use serde::Serialize;
 
 mod cases;
 mod device;
+pub mod frames;
 mod opencv;
+pub mod race;
+pub mod summary;
 
 use cases::{Case, default_cases};
 use device::{KernelRow, LoopRow};

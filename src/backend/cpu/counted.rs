@@ -367,6 +367,7 @@ impl<L: Lanes, const WIDTH: usize> Strip<'_, L, WIDTH> {
                 }
                 Search::Between => (Some((interval.above, interval.exceed_above)), Some((interval.last, interval.exceed_last))),
             };
+            #[expect(clippy::needless_range_loop, reason = "two arrays, and one end more than they have")]
             for n in 0..=count {
                 let next = if n < count { Some((thresholds[n], self.masks[n])) } else { upper };
                 let Some((last, exceed_last)) = next else { break };

@@ -78,6 +78,10 @@ impl Device for Cpu {
         Arc::new(Heap)
     }
 
+    fn variants(&self, _plan: &Plan) -> Vec<&'static str> {
+        Variant::ALL.map(Variant::name).to_vec()
+    }
+
     fn build(&self, plan: &Plan, options: &BuildOptions) -> Result<Built> {
         let lanes = options.lanes.unwrap_or(LANES);
         if !(1..=MAX_THREADS).contains(&lanes) {

@@ -253,6 +253,10 @@ impl Device for Cuda {
         Arc::<Pinned>::clone(&self.memory)
     }
 
+    fn variants(&self, plan: &Plan) -> Vec<&'static str> {
+        variants::fitting(plan)
+    }
+
     fn build(&self, plan: &Plan, options: &BuildOptions) -> Result<Built> {
         let program = self.compile(plan, options.variant.as_deref())?;
         lane::build(&self.context, self.host_memory(), program, options)

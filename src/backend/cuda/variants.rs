@@ -22,7 +22,7 @@ use super::spec::Spec;
 use super::tuning::Times;
 use crate::error::{Error, Result};
 use crate::filter::Border;
-use crate::filter::plan::{PlaneOp, Step};
+use crate::filter::plan::{Plan, PlaneOp, Step};
 use crate::frame::{PixelFormat, Sample, Shape};
 
 /// The planes of one step that share an operation.
@@ -554,6 +554,19 @@ pub static TABLE: &[Variant] = &[
         cost: fft_cost,
     },
 ];
+
+/// Names of the variants that can run every step of `plan`, in the table's order.
+pub fn fitting(plan: &Plan) -> Vec<&'static str> {
+    let tasks: Vec<Task> = plan.steps.iter().flat_map(Task::of_step).filter(|task| task.op != PlaneOp::Copy).collect();
+    let runs = |name: &str, task: &Task| TABLE.iter().any(|row| row.name == name && row.supports(task).is_ok());
+    let mut names: Vec<&'static str> = Vec::new();
+    for name in TABLE.iter().map(|row| row.name) {
+        if !names.contains(&name) && !tasks.is_empty() && tasks.iter().all(|task| runs(name, task)) {
+            names.push(name);
+        }
+    }
+    names
+}
 
 /// Threads across and down.
 pub type BlockSize = (usize, usize);

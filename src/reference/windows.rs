@@ -1,7 +1,6 @@
 //! The reference for operations that are no weighted sums: windows, ranks, blocks.
 
-use convoy::filter::plan::{Compass, Extreme, Extremum, Median, Morphology, Pixelate, PlaneOp, Pool, PoolKind};
-use convoy::frame::Shape;
+use crate::filter::plan::{Compass, Extreme, Extremum, Median, Morphology, Pixelate, Pool, PoolKind};
 
 use super::View;
 
@@ -9,7 +8,7 @@ use super::View;
 const NEIGHBOURS: [(i64, i64); 8] = [(-1, -1), (0, -1), (1, -1), (-1, 0), (1, 0), (-1, 1), (0, 1), (1, 1)];
 
 /// Eight sums written out: 5 on three neighbours that follow each other, −3 on the rest.
-pub fn compass(op: &Compass, view: &View<'_>) -> Vec<f64> {
+pub(super) fn compass(op: &Compass, view: &View<'_>) -> Vec<f64> {
     view.map(|x, y, c| {
         let mut strongest = f64::NEG_INFINITY;
         for k in 0..8 {
@@ -31,15 +30,23 @@ fn pick(kind: Extreme, a: f64, b: f64) -> f64 {
     }
 }
 
-/// Along rows, then along columns: with a zero border, a row outside is all zeros, and so is its extremum.
-pub fn extremum(op: &Extremum, view: &View<'_>) -> Vec<f64> {
-    let (rx, ry) = (op.radius_x as i64, op.radius_y as i64);
-    let rows = view.map(|x, y, c| (-rx..=rx).map(|i| view.at(x + i, y, c)).reduce(|a, b| pick(op.kind, a, b)).unwrap());
-    let rows = view.with(&rows);
-    view.map(|x, y, c| (-ry..=ry).map(|j| rows.at(x, y + j, c)).reduce(|a, b| pick(op.kind, a, b)).unwrap())
+/// What any sample beats.
+fn none(kind: Extreme) -> f64 {
+    match kind {
+        Extreme::Min => f64::INFINITY,
+        Extreme::Max => f64::NEG_INFINITY,
+    }
 }
 
-pub fn morphology(op: &Morphology, view: &View<'_>) -> Vec<f64> {
+/// Along rows, then along columns: with a zero border, a row outside is all zeros, and so is its extremum.
+pub(super) fn extremum(op: &Extremum, view: &View<'_>) -> Vec<f64> {
+    let (rx, ry) = (op.radius_x as i64, op.radius_y as i64);
+    let rows = view.map(|x, y, c| (-rx..=rx).map(|i| view.at(x + i, y, c)).fold(none(op.kind), |a, b| pick(op.kind, a, b)));
+    let rows = view.with(&rows);
+    view.map(|x, y, c| (-ry..=ry).map(|j| rows.at(x, y + j, c)).fold(none(op.kind), |a, b| pick(op.kind, a, b)))
+}
+
+pub(super) fn morphology(op: &Morphology, view: &View<'_>) -> Vec<f64> {
     view.map(|x, y, c| {
         let own = view.at(x, y, c);
         let mut found = own;
@@ -56,13 +63,14 @@ pub fn morphology(op: &Morphology, view: &View<'_>) -> Vec<f64> {
     })
 }
 
-pub fn median(op: &Median, view: &View<'_>) -> Vec<f64> {
+pub(super) fn median(op: &Median, view: &View<'_>) -> Vec<f64> {
     let (rx, ry) = (op.radius_x as i64, op.radius_y as i64);
     view.map(|x, y, c| {
         let mut window: Vec<f64> =
             (-ry..=ry).flat_map(|j| (-rx..=rx).map(move |i| (i, j))).map(|(i, j)| view.at(x + i, y + j, c)).collect();
         window.sort_by(f64::total_cmp);
-        window[op.rank]
+        // A rank outside the window is a plan that cannot be; NaN equals nothing.
+        window.get(op.rank).copied().unwrap_or(f64::NAN)
     })
 }
 
@@ -74,7 +82,7 @@ fn taps(op: &Pool, i: i64, n: i64) -> Vec<i64> {
 }
 
 /// `out` is the size of the output plane in samples of one component.
-pub fn pool(op: &Pool, view: &View<'_>, out: (usize, usize)) -> Vec<f64> {
+pub(super) fn pool(op: &Pool, view: &View<'_>, out: (usize, usize)) -> Vec<f64> {
     let mut plane = Vec::new();
     for y in 0..out.1 as i64 {
         let rows = taps(op, y, view.height);
@@ -94,7 +102,7 @@ pub fn pool(op: &Pool, view: &View<'_>, out: (usize, usize)) -> Vec<f64> {
     plane
 }
 
-pub fn pixelate(op: &Pixelate, view: &View<'_>) -> Vec<f64> {
+pub(super) fn pixelate(op: &Pixelate, view: &View<'_>) -> Vec<f64> {
     let (bx, by) = (op.block_x as i64, op.block_y as i64);
     view.map(|x, y, c| {
         let (left, top) = (x / bx * bx, y / by * by);
@@ -107,15 +115,4 @@ pub fn pixelate(op: &Pixelate, view: &View<'_>) -> Vec<f64> {
         }
         sum / ((right - left) * (bottom - top)) as f64
     })
-}
-
-/// Shape of the frames that a step with `op` writes.
-pub fn shape_after(op: &PlaneOp, shape: Shape) -> Shape {
-    let PlaneOp::Pool(pool) = op else { return shape };
-    let windows = |n: usize| {
-        // Counted, not divided: window i is there if its last sample does not pass the pad behind the plane.
-        let last = |i: usize| i * pool.stride + pool.dilation * (pool.kernel - 1);
-        (1..).take_while(|&i| last(i) < n + 2 * pool.pad).count() + 1
-    };
-    Shape { width: windows(shape.width), height: windows(shape.height), ..shape }
 }
