@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 use convoy::backend::cuda::compile::{Cache, Nvrtc, Request, SOURCES};
+use convoy::backend::cuda::pack::{Builder, Pack};
 use convoy::backend::cuda::tensor::{ConvolutionVariant, PoolVariant};
 use convoy::backend::cuda::variants::{TABLE, Task, choose, family};
 use convoy::filter::Border;
@@ -276,6 +277,39 @@ fn a_cache_entry_is_used_once_whole_and_recompiled_when_not() {
     let blocked = Cache::at(entry.join("below-a-file"));
     assert!(blocked.cubin(&nvrtc, &request).unwrap().1);
     assert!(blocked.cubin(&nvrtc, &request).unwrap().1);
+}
+
+#[test]
+fn a_kernel_pack_gives_back_what_was_put_in_and_finds_damage() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let specs = choose(&task(PlaneOp::Copy, 8), "copy", None, 1, 1).unwrap().1;
+    let request = |arch: &str| Request { file: specs[0].file, defines: specs[0].defines.clone(), arch: arch.into() };
+    let (cubin, _) = nvrtc.compile(&request("sm_80"), false).unwrap();
+    let mut builder = Builder::default();
+    builder.add(&request("sm_80"), &cubin);
+    builder.add(&request("sm_80"), &cubin);
+    let data = builder.finish(&nvrtc).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kernels.pack");
+    let open = |data: &[u8]| {
+        std::fs::write(&path, data).unwrap();
+        Pack::read(&path)
+    };
+    let pack = open(&data).unwrap();
+    assert_eq!((pack.len(), pack.compiler()), (1, nvrtc.version()));
+    assert_eq!(pack.cubin(&request("sm_80")), Some(cubin.clone()));
+    assert_eq!(pack.cubin(&request("sm_86")), Some(cubin), "a later GPU of the same major");
+    for other in ["sm_75", "sm_90", "sm_8", "sm_", "compute_80"] {
+        assert!(!pack.contains(&request(other)), "{other}");
+    }
+    // Damage is found wherever it is: at opening, or when the entry is wanted.
+    let mut flipped = data.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    assert_eq!(open(&flipped).unwrap().cubin(&request("sm_80")), None);
+    for cut in [0, 7, 19, 50, data.len() - 1] {
+        assert!(open(&data[..cut]).unwrap_err().to_string().contains("kernel pack"), "{cut}");
+    }
+    assert!(Pack::read(std::path::Path::new("/nonexistent/pack")).unwrap_err().to_string().contains("/nonexistent/pack"));
 }
 
 #[test]
