@@ -84,11 +84,8 @@ fn every_common_filter_runs_without_nvrtc() {
                 let want = run(&Cpu, &plan, &options(None, None), &pictures).unwrap().iter().map(Picture::read).collect::<Vec<_>>();
                 let got = run(&gpu, &plan, &options(None, None), &pictures).unwrap_or_else(|e| panic!("{graph} on {shape}: {e}"));
                 let codes = if plan.steps.len() > 1 { 8.0 } else { 1.0 };
-                let result = check(&got[0], &want[0], Tolerance { codes, float: 1e-3 });
                 // Near ties deep samples may fall either way, in more than one in a thousand on so small a plane.
-                if let Err(e) = result
-                    && !e.contains("samples differ")
-                {
+                if let Err(e) = check(&got[0], &want[0], Tolerance { codes, float: 1e-3, unequal: 1.0 }) {
                     panic!("{graph} on {shape}, border {}: {e}", border.name());
                 }
                 ran += 1;

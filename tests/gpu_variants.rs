@@ -250,7 +250,7 @@ fn three_hundred_frames_over_eight_lanes_equal_one_lane() {
 fn the_checker_finds_one_wrong_code() {
     let shape = Shape { format: PixelFormat::gray(8), width: 31, height: 9 };
     let picture = Picture::new(shape, Content::Random, 5);
-    let frame = picture.frame(reference::heap(), 0);
+    let frame = picture.frame(reference::heap(), 0).unwrap();
     verify(&frame, &picture, 4e-6, 1.0).unwrap();
     let mut other = picture.clone();
     other.planes[0][77] += 1.0;
