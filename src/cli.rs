@@ -10,6 +10,12 @@ use crate::error::{Error, Result};
 use crate::filter::Border;
 use crate::output::Overwrite;
 
+mod encoding;
+mod selection;
+
+pub use encoding::{EncodingArgs, OddArg};
+pub use selection::{Fields, GapsArg, OnChangeArg, SelectionArgs};
+
 /// Filters video in real time, on CUDA or the CPU.
 #[derive(Debug, Parser)]
 #[command(name = "convoy", version, about, max_term_width = 110, propagate_version = true, after_help = EXAMPLES)]
@@ -104,6 +110,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub frames: Option<u64>,
 
+    /// Which part, which streams, and what to do about oddities.
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+
     /// What filters the frames: auto takes CUDA when it works, else the CPU.
     #[arg(long, value_enum, default_value_t, help_heading = "Execution")]
     pub backend: Backend,
@@ -123,11 +133,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "Execution")]
     pub memory: Option<usize>,
 
-    /// Encoder (default: libx264 -crf 18 -preset medium, or what the container asks for).
-    #[arg(long = "c:v", value_name = "NAME", help_heading = "Encoding")]
+    /// Encoder (default: libx264 -crf 18 -preset medium, or what the container asks for); copy-params: the input's codec and
+    /// profile.
+    #[arg(long = "c:v", alias = "codec", value_name = "NAME", help_heading = "Encoding")]
     pub codec: Option<String>,
     /// Constant quality, the encoder's own scale.
-    #[arg(long, value_name = "N", help_heading = "Encoding")]
+    #[arg(long, value_name = "N", conflicts_with = "bitrate", help_heading = "Encoding")]
     pub crf: Option<f64>,
     /// The encoder's preset.
     #[arg(long, value_name = "NAME", help_heading = "Encoding")]
@@ -153,6 +164,10 @@ pub struct RunArgs {
     /// The output's container, when its name does not tell.
     #[arg(long, value_name = "NAME", help_heading = "Encoding")]
     pub format: Option<String>,
+
+    /// Sizes, passes, layout of the file.
+    #[command(flatten)]
+    pub encoding: EncodingArgs,
 
     /// Compare every Nth frame with the reference; the first one that differs ends the run with exit code 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Reporting")]
@@ -388,7 +403,7 @@ pub enum Progress {
 /// # Errors
 /// Clap's: wrong usage, or help and version as text.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    const SINGLE_DASH: [&str; 6] = ["-c:v", "-vf", "-crf", "-preset", "-frames", "-pix_fmt"];
+    const SINGLE_DASH: [&str; 9] = ["-c:v", "-vf", "-crf", "-preset", "-frames", "-pix_fmt", "-ss", "-to", "-map"];
     let args = args.into_iter().map(|arg| match arg.to_str() {
         Some("-pix_fmt") => "--pix-fmt".into(),
         Some(text) if SINGLE_DASH.contains(&text) => format!("-{text}").into(),
@@ -486,13 +501,15 @@ mod tests {
 
     #[test]
     fn ffmpegs_spellings_are_understood() {
-        let args =
-            run_args(&["a", "-o", "b", "-c:v", "ffv1", "-vf", "sobel", "-crf", "20", "--stats", "--memory", "1.5G", "--bitrate", "4M"]);
+        let args = run_args(&[
+            "a", "-o", "b", "-c:v", "ffv1", "-vf", "sobel", "-crf", "20", "--stats", "--memory", "1.5G", "-ss", "1.5", "-map", "-a",
+        ]);
         assert_eq!(
             (args.codec.as_deref(), args.vf.as_str(), args.crf, args.stats),
             (Some("ffv1"), "sobel", Some(20.0), Some(StatsForm::Text))
         );
-        assert_eq!((args.memory, args.bitrate), (Some(3 << 29), Some(4_000_000)));
+        assert_eq!((args.memory, args.selection.ss, args.selection.map), (Some(3 << 29), Some(1_500_000), vec!["-a".to_owned()]));
+        assert_eq!(run_args(&["a", "-o", "b", "--bitrate", "4M", "--two-pass"]).bitrate, Some(4_000_000));
         assert_eq!(run_args(&["a", "-o", "-", "--stats=json"]).stats, Some(StatsForm::Json));
     }
 
@@ -504,6 +521,8 @@ mod tests {
             ("--memory=x", "memory"),
             ("--enc-opt=x", "KEY=VALUE"),
             ("--backend=tpu", "backend"),
+            ("--ss=x", "--ss"),
+            ("--two-pass", "--bitrate"),
         ] {
             let error = parse(["convoy", "run", "a", "-o", "b", bad].iter().map(OsString::from)).unwrap_err();
             assert_eq!(error.exit_code(), 2);

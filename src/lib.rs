@@ -13,6 +13,7 @@ pub mod doctor;
 pub mod error;
 pub mod filter;
 pub mod frame;
+pub mod frame_log;
 pub mod kernels;
 pub mod media;
 pub mod output;
