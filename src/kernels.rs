@@ -1,7 +1,7 @@
 //! `convoy kernels pack`: compiles the kernels of the common filters for several architectures into one file.
 //!
-//! For each example graph and sample type the pack holds the kernel that the automatic choice takes at the default border, and for every
-//! border the general kernels, which take any parameter: with a pack and no NVRTC every filter runs, the usual ones at full speed.
+//! For each example graph and usual sample type the pack holds the kernel that the automatic choice takes at the default border, and for
+//! every type and border the general kernels, which take any parameter: with a pack and no NVRTC the filters run, the usual ones at full speed.
 
 use std::collections::HashSet;
 
@@ -72,55 +72,99 @@ const GRAPHS: &[&str] = &[
     "pixelate=16",
 ];
 
+/// Graphs whose general kernels are packed for every border: one of each operation, with a window that only those take.
+const EVERY_BORDER: &[&str] = &[
+    "gblur=sigma=30",
+    "avgblur=100",
+    "unsharp",
+    "convolution=1 2 1 2 5 2 1 3 1",
+    "sobel",
+    "kirsch",
+    "erosion",
+    "dilation=radius=5",
+    "median=5",
+    "maxpool",
+    "pixelate=16",
+];
+
 /// Rows that take any parameter of their operation.
 const GENERAL: [&str; 4] = ["naive", "running", "separable", "blocks"];
 
-/// Sample types whose kernels differ.
-fn formats() -> Vec<PixelFormat> {
+/// Sample types whose kernels differ, and whether the fastest ones are packed too: those of videos' usual formats.
+fn formats() -> Vec<(PixelFormat, bool)> {
     let semi = |format: PixelFormat, high_bits| PixelFormat { packing: Packing::SemiPlanar, high_bits, ..format };
     vec![
-        PixelFormat::yuv(8, 1, 1),
-        semi(PixelFormat::yuv(8, 1, 1), false),
-        PixelFormat::yuv(10, 1, 1),
-        semi(PixelFormat::yuv(10, 1, 1), true),
-        PixelFormat::yuv(12, 1, 1),
-        PixelFormat::gbr(16),
-        PixelFormat::gbr(32),
+        (PixelFormat::yuv(8, 1, 1), true),
+        (semi(PixelFormat::yuv(8, 1, 1), false), true),
+        (PixelFormat::yuv(10, 1, 1), true),
+        (semi(PixelFormat::yuv(10, 1, 1), true), true),
+        (PixelFormat::yuv(9, 1, 1), false),
+        (PixelFormat::yuv(12, 1, 1), false),
+        (PixelFormat::yuv(14, 1, 1), false),
+        (PixelFormat::gbr(16), false),
+        (semi(PixelFormat::yuv(16, 1, 1), false), false),
+        (PixelFormat::gbr(32), false),
     ]
 }
 
 /// What to compile for one architecture.
 fn requests(arch: &str) -> Result<Vec<Request>> {
     let mut seen = HashSet::new();
-    let mut all = Vec::new();
-    for format in formats() {
+    let (mut all, mut wanted) = (Vec::new(), Vec::new());
+    for (format, usual) in formats() {
         let shape = Shape { format, width: 1920, height: 1080 };
-        for (graph, border) in GRAPHS.iter().flat_map(|graph| Border::ALL.map(|border| (graph, border))) {
+        let tasks = |graph: &str, border: Border| -> Result<Vec<Task>> {
             let mut plan = filter::plan(&filter::parse(graph)?, shape)?;
             plan.steps.iter_mut().for_each(|step| step.border = border);
-            for mut task in plan.steps.iter().flat_map(Task::of_step) {
-                let planes = task.planes.clone();
+            Ok(plan.steps.iter().flat_map(Task::of_step).collect())
+        };
+        for graph in GRAPHS.iter().filter(|_| usual) {
+            for task in tasks(graph, Border::Clamp)? {
                 // All planes of the operation in one launch, and one alone: the others may pass.
-                for count in [planes.len(), 1] {
-                    task.planes = planes.iter().copied().take(count).collect();
-                    add(&task, border == Border::Clamp, arch, &mut seen, &mut all);
+                wanted.extend([(task.clone(), Rows::Best), (alone(task), Rows::Best)]);
+            }
+        }
+        for graph in EVERY_BORDER {
+            for border in Border::ALL {
+                for task in tasks(graph, border)? {
+                    wanted.extend([(task.clone(), Rows::Named(&GENERAL)), (alone(task), Rows::Named(&["naive"]))]);
                 }
             }
         }
-        for count in 1..=3 {
-            let op = PlaneOp::Copy;
-            let task = Task { op, border: Border::Clamp, shape, output: shape, components: 1, planes: (0..count).collect(), block: None };
-            add(&task, true, arch, &mut seen, &mut all);
+        for (components, planes) in [(1, vec![0]), (1, vec![0, 1]), (1, vec![1, 2]), (1, vec![0, 1, 2]), (2, vec![1])] {
+            if components == 2 || planes.iter().all(|&p| p < format.plane_count()) {
+                let task = Task { op: PlaneOp::Copy, border: Border::Clamp, shape, output: shape, components, planes, block: None };
+                wanted.push((task, Rows::Best));
+            }
         }
+    }
+    for (task, rows) in &wanted {
+        add(task, rows, arch, &mut seen, &mut all);
     }
     Ok(all)
 }
 
-fn add(task: &Task, best: bool, arch: &str, seen: &mut HashSet<Request>, all: &mut Vec<Request>) {
-    let rows = ranked(task, Machine::ASSUMED.multiprocessors, Machine::ASSUMED.bandwidth);
-    let mut rows = rows.into_iter().filter(|(row, ..)| row.library().is_none());
-    let first = if best { rows.next() } else { None };
-    for (_, _, specs) in first.into_iter().chain(rows.filter(|(row, ..)| GENERAL.contains(&row.name))) {
+/// Which kernels of a task are packed.
+enum Rows {
+    /// The one that the automatic choice takes.
+    Best,
+    /// Those of these names.
+    Named(&'static [&'static str]),
+}
+
+/// The first of a task's planes.
+fn alone(task: Task) -> Task {
+    Task { planes: task.planes.iter().copied().take(1).collect(), ..task }
+}
+
+fn add(task: &Task, rows: &Rows, arch: &str, seen: &mut HashSet<Request>, all: &mut Vec<Request>) {
+    let mut ranked = ranked(task, Machine::ASSUMED.multiprocessors, Machine::ASSUMED.bandwidth);
+    ranked.retain(|(row, ..)| row.library().is_none());
+    match rows {
+        Rows::Best => ranked.truncate(1),
+        Rows::Named(names) => ranked.retain(|(row, ..)| names.contains(&row.name)),
+    }
+    for (_, _, specs) in ranked {
         // Modules of their own, for weights in constant memory, are no general kernels.
         for spec in specs.iter().filter(|spec| spec.constants.is_empty()) {
             let request = Request { file: spec.file, defines: spec.defines.clone(), arch: arch.to_owned() };
@@ -188,7 +232,9 @@ mod tests {
         ] {
             assert!(all.iter().any(|r| r.file == file), "{file}");
         }
-        assert!(all.len() < 1500, "{}", all.len());
-        println!("{} kernels", all.len());
+        assert!(all.len() < 15000, "{}", all.len());
+        let mut counts: std::collections::BTreeMap<&str, usize> = Default::default();
+        all.iter().for_each(|r| *counts.entry(r.file).or_default() += 1);
+        println!("{} kernels {counts:?}", all.len());
     }
 }

@@ -188,7 +188,7 @@ pub enum ConvolutionVariant {
 
 impl ConvolutionVariant {
     /// Every variant; the automatic choice is the first that fits and whose library is there.
-    pub const ALL: [Self; 3] = [Self::Winograd, Self::Gemm, Self::Direct];
+    pub const ALL: [Self; 3] = [Self::Gemm, Self::Winograd, Self::Direct];
 
     /// Its name.
     pub const fn name(self) -> &'static str {

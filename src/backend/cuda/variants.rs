@@ -207,7 +207,11 @@ pub static TABLE: &[Variant] = &[
         name: "vector",
         family: "copy",
         about: "planes that pass: 16 bytes per thread, read once, written once",
-        lower: |task| Ok(vec![Spec::new(task, "copy.cu", "copy__vector").tile(512 / task.format().sample().bytes(), 8).threads(256)]),
+        lower: |task| {
+            // Whatever lies outside is not read.
+            let spec = Spec::new(task, "copy.cu", "copy__vector").define("BORDER", 0);
+            Ok(vec![spec.tile(512 / task.format().sample().bytes(), 8).threads(256)])
+        },
         cost: |task| Cost { bytes: 2.0 * task.format().sample().bytes() as f64, instructions: 1.0, launches: 1.0 },
     },
     Variant {
@@ -467,7 +471,7 @@ pub static TABLE: &[Variant] = &[
         family: "direct",
         about: "a thread per sample, all taps through the texture unit with its border modes (not reflect101)",
         lower: lower_texture,
-        cost: |task| Cost { instructions: 8.0 * taps_of(task) + 40.0, ..naive_cost(task, 0.0) },
+        cost: |task| Cost { instructions: 20.0 * taps_of(task) + 40.0, ..naive_cost(task, 0.0) },
     },
     Variant {
         name: "winograd",
@@ -523,7 +527,7 @@ pub static TABLE: &[Variant] = &[
         family: "separable",
         about: "a thread per sample, all taps of the outer product through the texture unit with its border modes (not reflect101)",
         lower: lower_texture,
-        cost: |task| Cost { instructions: 8.0 * taps_of(task) + 40.0, ..naive_cost(task, 0.0) },
+        cost: |task| Cost { instructions: 20.0 * taps_of(task) + 40.0, ..naive_cost(task, 0.0) },
     },
     Variant {
         name: "winograd",
@@ -767,7 +771,7 @@ fn gemm_cost(task: &Task) -> Cost {
     let (w, h) = extent(task);
     let cells = (15.0 + w) * h;
     let pieces = (task.samples() as f64 * cells / 4.0 / f64::from(256 << 20)).ceil();
-    Cost { bytes: io_bytes(task) + cells / 2.0 + 8.0, instructions: 2.0 * cells + 20.0, launches: 3.0 * pieces }
+    Cost { bytes: io_bytes(task) + cells + 8.0, instructions: 2.0 * cells + 20.0, launches: 3.0 * pieces }
 }
 
 /// Six passes over tiles whose overlap is done twice, at some three times the rate of device memory, since most of it stays in the L2.
