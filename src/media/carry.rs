@@ -185,12 +185,12 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    /// What a time needs added so that it reads back as it was. Matroska's reader takes Opus' delay off every time, but its
-    /// writer adds none: the sound would come earlier with each pass.
+    /// What a time needs added so that it reads back as it was. Matroska's reader takes Opus' delay off every time, but before
+    /// FFmpeg 6 its writer adds none: the sound would come earlier with each pass.
     pub(super) fn codec_delay(&self, stream: &StreamInfo, to: Rational) -> i64 {
         let params = stream.params.get();
         let matroska = matches!(self.container().as_str(), "matroska" | "webm");
-        if !matroska || params.codec_id != ffi::AVCodecID::AV_CODEC_ID_OPUS || params.sample_rate <= 0 {
+        if cfg!(ffmpeg_6) || !matroska || params.codec_id != ffi::AVCodecID::AV_CODEC_ID_OPUS || params.sample_rate <= 0 {
             return 0;
         }
         rescale(i64::from(params.initial_padding), Rational { num: 1, den: params.sample_rate }, to)
