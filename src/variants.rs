@@ -28,7 +28,7 @@ const EXAMPLES: [&str; 11] = [
     "unsharp",
     "sobel",
     "kirsch",
-    "erosion",
+    "erosion=coordinates=90",
     "dilation=radius=7",
     "median=2",
     "avgpool=kernel=3:stride=2",
