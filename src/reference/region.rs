@@ -11,7 +11,7 @@ use crate::filter::plan::{Plan, PlaneOp};
 use crate::frame::{Frame, Shape};
 
 /// Sample reads that a comparison may cost.
-const AFFORDABLE: f64 = 4e8;
+pub const AFFORDABLE: f64 = 4e8;
 /// Side of a patch in luma samples; a multiple of every chroma subsampling.
 const PATCH: (usize, usize) = (96, 48);
 /// Cuts begin and end at multiples of this, so that chroma is cut where luma is.
@@ -34,7 +34,15 @@ impl Judge {
     /// # Errors
     /// The plan is too expensive even in patches (huge windows, or pooling of a huge frame): check it on smaller frames.
     pub fn new(plan: &Plan, picture: &Picture) -> Result<Self, String> {
-        if cost(plan) <= AFFORDABLE {
+        Self::within(plan, picture, AFFORDABLE)
+    }
+
+    /// Like [`Judge::new`], with patches from `reads` sample reads on: for whoever judges much.
+    ///
+    /// # Errors
+    /// As for [`Judge::new`].
+    pub fn within(plan: &Plan, picture: &Picture, reads: f64) -> Result<Self, String> {
+        if cost(plan) <= reads {
             Ok(Self { output: plan.output(), wants: Wants::Whole(expect(plan, picture)) })
         } else {
             Self::in_patches(plan, picture)

@@ -12,6 +12,7 @@ use crate::filter::Border;
 use crate::filter::plan::{Plan, PlaneOp, Step};
 use crate::pool::HostMem;
 
+mod clock;
 pub mod compile;
 pub mod device;
 pub mod geometry;
