@@ -154,6 +154,9 @@ pub struct RunArgs {
     /// Print what each stage did when done: busy and wait time, fps, latency, bytes copied, the stage that limits.
     #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "text", help_heading = "Reporting")]
     pub stats: Option<StatsForm>,
+    /// Write what each stage did with each frame, for Perfetto (ui.perfetto.dev) or chrome://tracing.
+    #[arg(long, value_name = "FILE", help_heading = "Reporting")]
+    pub trace: Option<String>,
     /// Progress on stderr: a bar on a terminal, JSON lines, or nothing.
     #[arg(long, value_enum, default_value_t, help_heading = "Reporting")]
     pub progress: Progress,

@@ -25,4 +25,5 @@ pub mod signals;
 pub mod stats;
 pub mod status;
 pub mod synth;
+pub mod trace;
 pub mod verify;

@@ -19,6 +19,7 @@ use crate::progress::{Display, Expected};
 use crate::stats::{PipelineStats, Report, Timing};
 use crate::status;
 use crate::synth::{Synth, SynthSpec};
+use crate::trace::{Trace, TraceFile};
 use crate::verify;
 
 /// Prefix of the built-in source.
@@ -67,6 +68,7 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
         media::check_output(target.name(), &encode)?;
     }
 
+    let trace = args.trace.as_deref().map(TraceFile::create).transpose()?.map(|file| (file, Arc::new(Trace::new())));
     let opened = Opened::open(args, cancel)?;
     let device = open_device(args, filters.is_empty())?;
     let budget = Budget::new(args.memory.unwrap_or_else(default_budget));
@@ -107,12 +109,21 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     };
 
     let stats = Arc::new(PipelineStats::default());
+    if let Some((_, trace)) = &trace {
+        stats.trace(trace);
+        // Nobody set one before: the stats were made with the backend.
+        let _ = built.stats.trace.set(Arc::clone(trace));
+    }
     let expected =
         Expected { frames: expected_frames(args.frames, started.info.frames), fps: started.info.frame_rate.and_then(Rational::value) };
     let display = Display::start(args.progress, &stats, expected)?;
     let stages = Stages { source: started.source, submitter: built.submitter, collector: built.collector, encoder, muxer };
     let outcome = pipeline::run(stages, &stats, cancel);
     drop(display);
+    if let Some((file, trace)) = trace {
+        // Also of a run that failed: that is when one wants to see it.
+        file.write(&trace)?;
+    }
     let copied = counters.iter().map(|c| c.host_copied_bytes.load(Ordering::Relaxed)).sum();
     counters.iter().for_each(|c| warn(&c.warnings()));
     let timing = outcome?;

@@ -48,10 +48,14 @@ fn every_variant_gets_a_row_with_its_check_and_its_environment() {
     ]);
     assert!(output.status.success(), "{}", stderr(&output));
     let found = rows(&json);
-    assert_eq!(found.len(), 2 * 2 * 3);
+    // Three variants and the copy.
+    assert_eq!(found.len(), 2 * 2 * 4);
     for row in &found {
         assert!(row["time_us"]["median"].as_f64().unwrap() > 0.0 && row["time_us"]["count"] == 5, "{row}");
-        assert!(row["check"]["samples"].as_u64().unwrap() >= 2 * 33 * 17 && row["error"].is_null(), "{row}");
+        if row["variant"] != "copy (1 thread)" {
+            assert!(row["check"]["samples"].as_u64().unwrap() >= 2 * 33 * 17 && row["copy_share"].is_number(), "{row}");
+        }
+        assert!(row["error"].is_null(), "{row}");
         assert_eq!(row["bytes"], 2 * 33 * 17);
     }
     let speedups: Vec<f64> = found.iter().filter(|r| r["variant"] == "cpu-scalar").map(|r| r["speedup"].as_f64().unwrap()).collect();
@@ -59,7 +63,7 @@ fn every_variant_gets_a_row_with_its_check_and_its_environment() {
     let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     assert_eq!((document["complete"].as_bool(), document["schema"].as_u64()), (Some(true), Some(1)));
     assert!(document["environment"]["command"].as_str().unwrap().contains("gauss,max"));
-    assert_eq!(fs::read_to_string(&csv).unwrap().lines().count(), 13);
+    assert_eq!(fs::read_to_string(&csv).unwrap().lines().count(), 17);
     let table = stdout(&output);
     assert!(table.contains("gauss 5x5  33x17 gray u8") && table.contains("cpu cpu-threads"), "{table}");
 }
@@ -69,7 +73,7 @@ fn a_killed_bench_keeps_its_rows() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("b.json");
     let mut command = convoy();
-    command.args(QUICK).args(["--runs", "5", "--filter", "conv", "--kernel", "3,5,7,9,11,13,15,17,19,21,23,25,27,29,31", "--size", "720p"]);
+    command.args(QUICK).args(["--filter", "conv", "--kernel", "3,5,7,9,11,13,15,17,19,21,23,25,27,29,31", "--size", "720p"]);
     command.args([format!("--json={}", path_str(&json))]).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let some =
@@ -117,7 +121,7 @@ fn json_on_stdout_is_nothing_but_json_and_files_are_tried_first() {
     let output = quick(&["--vf", "sobel", "--size", "32x32", "--type", "u8", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let document: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!(document["rows"].as_array().unwrap().len(), 3);
+    assert_eq!(document["rows"].as_array().unwrap().len(), 4);
     let output = quick(&["--vf", "sobel", "--json=/no/such/folder/x.json"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("/no/such/folder/x.json") && stdout(&output).is_empty(), "{}", stderr(&output));
@@ -147,7 +151,7 @@ fn whole_runs_stand_beside_ffmpegs_and_name_the_stage_that_limits() {
         "--level",
         "pipeline,loop",
         "--vf",
-        "convolution='1 2 1 2 4 2 1 2 1:1 2 1 2 4 2 1 2 1:1 2 1 2 4 2 1 2 1'",
+        "erosion",
         "--size",
         "160x90",
         "--frames",
@@ -163,7 +167,9 @@ fn whole_runs_stand_beside_ffmpegs_and_name_the_stage_that_limits() {
     let by = |program: &str| found.iter().find(|r| r["program"] == program && r["level"] == "pipeline").unwrap();
     assert!(by("convoy")["limited_by"].is_string() && by("convoy")["stages"].as_array().unwrap().len() == 3, "{}", by("convoy"));
     assert_eq!(by("convoy")["check"]["max_error"], 0.0);
-    // ffmpeg's result of an integer kernel is the reference's.
+    let timeline = by("convoy")["timeline"].as_array().unwrap();
+    assert!(timeline.iter().any(|s| s["name"] == "kernels") && timeline.iter().any(|s| s["track"] == "encode thread"), "{timeline:?}");
+    // ffmpeg's erosion is the reference's.
     assert!(
         by("ffmpeg")["check"]["max_error"].as_f64().unwrap() <= 1.0 && by("ffmpeg")["notes"].as_array().unwrap().is_empty(),
         "{}",

@@ -54,17 +54,6 @@ impl Bench<'_> {
         Ok(rows)
     }
 
-    fn row(&self, case: &Case, plan: &Plan, backend: &str, variant: &str) -> Row {
-        let mut row = Row::new(Level::Kernel, &case.group, &case.graph, case.shape, (case.planes.name(), case.sample.name()));
-        row.kernel = case.kind.map(|(_, k)| k);
-        row.border = case.border.map_or("own", crate::filter::Border::name).to_owned();
-        row.batch = case.batch;
-        (row.backend, row.variant) = (backend.to_owned(), variant.to_owned());
-        row.bytes = (plan.input.payload_bytes() + plan.output().payload_bytes()) as u64 * case.batch as u64;
-        row.operations = operations(plan);
-        row
-    }
-
     /// The variants to measure: those that were asked for, else those that fit.
     fn variants(&self, device: &dyn Device, plan: &Plan) -> Vec<String> {
         let fitting = device.variants(plan);
@@ -85,7 +74,7 @@ impl Bench<'_> {
         for variant in self.variants(&device, plan) {
             let threads = if variant == "cpu-threads" || variant == "auto" { None } else { Some(1) };
             let options = BuildOptions { lanes: Some(1), threads, variant: Some(variant.clone()), budget: Budget::new(usize::MAX) };
-            let mut row = self.row(case, plan, "cpu", &variant);
+            let mut row = row_of(case, plan, "cpu", &variant);
             let inputs = FrameSubject::inputs_beyond_caches(plan.input.payload_bytes());
             match FrameSubject::new(&device, plan, &options, inputs) {
                 Ok(subject) => {
@@ -100,27 +89,38 @@ impl Bench<'_> {
         if case.planes == Planes::Gray
             && case.batch == 1
             && let Some(server) = self.opencv.as_deref_mut()
+            && let version = server.version.clone()
             && let Some(subject) = super::opencv::contender(server, case, plan)?
         {
-            let mut row = Row {
-                program: "opencv".to_owned(),
-                ..Row::new(Level::Kernel, &case.group, &case.graph, case.shape, (case.planes.name(), case.sample.name()))
-            };
-            row.kernel = case.kind.map(|(_, k)| k);
-            row.border = case.border.map_or("own", crate::filter::Border::name).to_owned();
-            (row.backend, row.variant) = ("cpu".to_owned(), "one thread".to_owned());
-            row.bytes = (plan.input.payload_bytes() + plan.output().payload_bytes()) as u64;
+            let mut row = Row { program: "opencv".to_owned(), operations: None, ..row_of(case, plan, "cpu", "one thread") };
+            row.notes.push(format!("version {version}"));
             subjects.push(Batch { inner: Box::new(subject), size: 1 });
             entered.push(rows.len());
             rows.push(row);
         }
+        if entered.is_empty() {
+            return Ok(rows);
+        }
+        subjects.push(Batch { inner: Box::new(HostCopy::new(plan.input.payload_bytes())), size: case.batch });
         let mut contenders: Vec<&mut dyn Subject> = subjects.iter_mut().map(|s| s as &mut dyn Subject).collect();
-        let outcomes = race(self.clock, &mut contenders, &self.settings);
+        let mut outcomes = race(self.clock, &mut contenders, &self.settings);
+        let copy = outcomes.pop();
         for (index, outcome) in entered.into_iter().zip(outcomes) {
             if let Some(row) = rows.get_mut(index) {
                 row.fill(outcome);
                 note_difference(row, plan);
             }
+        }
+        if let Some(Ok(copy)) = copy {
+            for row in &mut rows {
+                row.copy_share = row.time_us.map(|time| copy.time().median / time.median.max(1e-9));
+            }
+            let mut row = row_of(case, plan, "cpu", COPY_OF_ONE_THREAD);
+            row.notes.push("memory to memory, one thread".to_owned());
+            row.operations = None;
+            row.fill(Ok(copy));
+            row.check = None;
+            rows.push(row);
         }
         Ok(rows)
     }
@@ -139,7 +139,7 @@ impl Bench<'_> {
             let mut subjects = Vec::new();
             let mut entered = Vec::new();
             for variant in names {
-                let mut row = self.row(case, plan, "cuda", variant);
+                let mut row = row_of(case, plan, "cuda", variant);
                 let forced = Some(variant.as_str()).filter(|&v| v != "auto");
                 let prepared = Prepared::new(cuda, plan, forced, if whole { &inputs } else { &[] });
                 match prepared.and_then(|p| Ok((p.kernels()?, Rc::new(p)))) {
@@ -186,7 +186,7 @@ impl Bench<'_> {
                 }
             }
             if let Some(copy) = copy {
-                let mut row = self.row(case, plan, "cuda", "copy");
+                let mut row = row_of(case, plan, "cuda", "copy");
                 row.notes.push("device to device, the limit".to_owned());
                 row.operations = None;
                 row.fill(Ok(copy));
@@ -197,6 +197,57 @@ impl Bench<'_> {
             }
         }
         Ok(rows)
+    }
+}
+
+/// An empty row of a case.
+fn row_of(case: &Case, plan: &Plan, backend: &str, variant: &str) -> Row {
+    let mut row = Row::new(Level::Kernel, &case.group, &case.graph, case.shape, (case.planes.name(), case.sample.name()));
+    row.kernel = case.kind.map(|(_, k)| k);
+    row.border = case.border.map_or("own", crate::filter::Border::name).to_owned();
+    row.batch = case.batch;
+    (row.backend, row.variant) = (backend.to_owned(), variant.to_owned());
+    row.bytes = (plan.input.payload_bytes() + plan.output().payload_bytes()) as u64 * case.batch as u64;
+    row.operations = operations(plan);
+    row
+}
+
+/// Variant of the row that shows what memory allows one thread.
+const COPY_OF_ONE_THREAD: &str = "copy (1 thread)";
+
+/// A copy of a frame from memory to memory, over buffers beyond the caches.
+struct HostCopy {
+    from: Vec<Vec<u8>>,
+    to: Vec<Vec<u8>>,
+}
+
+impl HostCopy {
+    fn new(bytes: usize) -> Self {
+        let count = FrameSubject::inputs_beyond_caches(bytes);
+        // Touched and different: a page of zeros that was never written may be one page for all.
+        let buffers = |seed: usize| (0..count).map(|i| (0..bytes).map(|j| (i * 31 + j * 7 + seed) as u8).collect()).collect();
+        Self { from: buffers(1), to: buffers(2) }
+    }
+}
+
+impl Subject for HostCopy {
+    fn verify(&mut self) -> Result<Comparison> {
+        Ok(Comparison::default())
+    }
+
+    fn inputs(&self) -> usize {
+        self.from.len()
+    }
+
+    fn run(&mut self, first: usize, frames: usize) -> Result<Option<f64>> {
+        let count = self.from.len().max(1);
+        for frame in first..first + frames {
+            if let (Some(from), Some(to)) = (self.from.get(frame % count), self.to.get_mut(frame % count)) {
+                to.copy_from_slice(from);
+                std::hint::black_box(to);
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 mod cases;
 mod environment;
 pub mod frames;
+mod html;
 mod kernel;
 mod looped;
 mod opencv;
@@ -193,6 +194,9 @@ impl<'a> Session<'a> {
     fn finish(mut self, old: Option<&Document>) -> Result<ExitCode> {
         self.document.complete = true;
         self.store.save(&self.document)?;
+        if let Some(path) = &self.args.html {
+            store::replace(path, html::page(&self.document).as_bytes())?;
+        }
         let is = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
         if is(&self.args.json) {
             status::print(&store::json(&self.document)?)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::cases::Case;
 use super::race::{Clock, Settings, Subject, race, wrong_result};
-use super::row::{Row, StageShare};
+use super::row::{Row, Span, StageShare};
 use crate::cancel::Cancel;
 use crate::cli::{BenchArgs, Level};
 use crate::error::{Error, Result};
@@ -108,6 +108,9 @@ pub(super) fn rows(args: &BenchArgs, raw: &Raw, case: &Case, with_ffmpeg: bool, 
         if index == 0 {
             (row.backend, row.variant) = (args.backend.name().to_owned(), "auto".to_owned());
             ours.report(&mut row);
+            if row.error.is_none() {
+                row.timeline = ours.timeline().unwrap_or_default();
+            }
         } else {
             row.program = "ffmpeg".to_owned();
             (row.backend, row.variant) = ("cpu".to_owned(), case.peer.chars().take(40).collect());
@@ -190,6 +193,17 @@ impl Process {
         Self { name: "ffmpeg", frames, command: Box::new(command), check: Box::new(check), output: String::new() }
     }
 
+    /// A few frames of one more, shorter run, from its trace; None if that does not work out, since no figure depends on it.
+    fn timeline(&self) -> Option<Vec<Span>> {
+        let file = tempfile::NamedTempFile::new().ok()?;
+        let mut command = (self.command)();
+        command.arg("--trace").arg(file.path()).args(["--frames", &(SHOWN_FROM + SHOWN + 10).min(self.frames).to_string()]);
+        output_of(self.name, command).ok()?;
+        let trace = serde_json::from_str(&std::fs::read_to_string(file.path()).ok()?).ok()?;
+        let first = SHOWN_FROM.min(self.frames.saturating_sub(SHOWN));
+        Some(spans(&trace, first..first + SHOWN))
+    }
+
     /// Stages of the last run, from its `--stats=json`.
     fn report(&self, row: &mut Row) {
         let Ok(report) = serde_json::from_str::<serde_json::Value>(&self.output) else { return };
@@ -234,6 +248,29 @@ fn output_of(name: &str, mut command: Command) -> Result<std::process::Output> {
         return Err(Error::failed(format!("{name} failed in the benchmark"), text.trim()));
     }
     Ok(output)
+}
+
+/// Frames of the timeline, behind those that fill queues and lanes.
+const SHOWN_FROM: u64 = 30;
+const SHOWN: u64 = 8;
+
+/// The work on some frames in a Chrome trace; waiting is left out.
+fn spans(trace: &serde_json::Value, frames: std::ops::Range<u64>) -> Vec<Span> {
+    let events = trace["traceEvents"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let name_of = |tid: &serde_json::Value| {
+        let event = events.iter().find(|e| e["name"] == "thread_name" && e["tid"] == *tid)?;
+        event["args"]["name"].as_str().map(str::to_owned)
+    };
+    let span = |event: &serde_json::Value| {
+        let frame = event["args"]["frame"].as_u64().filter(|n| frames.contains(n))?;
+        let name = event["name"].as_str().filter(|n| !n.starts_with("wait") && !n.starts_with("step"))?.to_owned();
+        let (start_us, length_us) = (event["ts"].as_f64()?, event["dur"].as_f64()?);
+        Some(Span { track: name_of(&event["tid"])?, name, frame: Some(frame), start_us, length_us })
+    };
+    let mut spans: Vec<Span> = events.iter().filter(|e| e["ph"] == "X").filter_map(span).collect();
+    let start = spans.iter().map(|s| s.start_us).fold(f64::INFINITY, f64::min);
+    spans.iter_mut().for_each(|s| s.start_us -= start);
+    spans
 }
 
 /// Reads what `run --verify` says of itself.
