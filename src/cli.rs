@@ -13,6 +13,12 @@ use crate::error::{Error, Result};
 use crate::filter::Border;
 use crate::output::Overwrite;
 
+mod encoding;
+mod selection;
+
+pub use encoding::{EncodingArgs, OddArg};
+pub use selection::{Fields, GapsArg, OnChangeArg, SelectionArgs};
+
 /// Filters video in real time, on CUDA or the CPU.
 #[derive(Debug, Parser)]
 #[command(name = "convoy", version, about, max_term_width = 110, propagate_version = true, after_help = EXAMPLES)]
@@ -28,6 +34,7 @@ Examples:
   convoy run in.mkv -o out.mkv --vf unsharp,sobel -y   a chain of filters, overwrite out.mkv
   convoy run in.mp4 -o null: --vf gblur=2 --stats      measure, write nothing
   convoy filters gblur                                 parameters of one filter
+  convoy variants --vf gblur=5                         the kernels that could run a graph, and which one would
   convoy doctor                                        what this machine offers
 
 Results go to stdout, status to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage, 130/143 interrupted (the output is
@@ -45,6 +52,14 @@ pub enum Command {
     },
     /// Measure frames per second, beside ffmpeg and the device's copy rate.
     Bench(Box<BenchArgs>),
+    /// List kernel variants: what each needs, moves and costs, and which one `auto` would choose.
+    Variants(VariantsArgs),
+    /// Compiled kernels for machines without NVRTC.
+    Kernels {
+        /// What to do.
+        #[command(subcommand)]
+        command: KernelsCommand,
+    },
     /// Hold kernel variants to the reference: sizes, borders, sample types; exit code 1 if one fails.
     Verify(VerifyArgs),
     /// Compare two clips: PSNR and SSIM per plane, largest difference, frame count and times.
@@ -98,6 +113,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub frames: Option<u64>,
 
+    /// Which part, which streams, and what to do about oddities.
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+
     /// What filters the frames: auto takes CUDA when it works, else the CPU.
     #[arg(long, value_enum, default_value_t, help_heading = "Execution")]
     pub backend: Backend,
@@ -117,11 +136,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "Execution")]
     pub memory: Option<usize>,
 
-    /// Encoder (default: libx264 -crf 18 -preset medium, or what the container asks for).
-    #[arg(long = "c:v", value_name = "NAME", help_heading = "Encoding")]
+    /// Encoder (default: libx264 -crf 18 -preset medium, or what the container asks for); copy-params: the input's codec and
+    /// profile.
+    #[arg(long = "c:v", alias = "codec", value_name = "NAME", help_heading = "Encoding")]
     pub codec: Option<String>,
     /// Constant quality, the encoder's own scale.
-    #[arg(long, value_name = "N", help_heading = "Encoding")]
+    #[arg(long, value_name = "N", conflicts_with = "bitrate", help_heading = "Encoding")]
     pub crf: Option<f64>,
     /// The encoder's preset.
     #[arg(long, value_name = "NAME", help_heading = "Encoding")]
@@ -148,6 +168,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", help_heading = "Encoding")]
     pub format: Option<String>,
 
+    /// Sizes, passes, layout of the file.
+    #[command(flatten)]
+    pub encoding: EncodingArgs,
+
     /// Compare every Nth frame with the reference; the first one that differs ends the run with exit code 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Reporting")]
     pub verify: Option<u64>,
@@ -170,6 +194,60 @@ impl RunArgs {
     pub fn overwrite(&self) -> Overwrite {
         if self.yes { Overwrite::Replace } else { Overwrite::Refuse }
     }
+}
+
+/// The commands of `convoy kernels`.
+#[derive(Debug, Subcommand)]
+pub enum KernelsCommand {
+    /// Compile the kernels of the common filters into one file, which a machine with a driver alone can run. Set CONVOY_KERNEL_PACK to
+    /// that file there, or embed it: CONVOY_EMBED_KERNEL_PACK=FILE cargo build --release.
+    Pack(PackArgs),
+}
+
+/// Options of `convoy kernels pack`.
+#[derive(Debug, Args)]
+pub struct PackArgs {
+    /// Architectures, a list; one serves later GPUs of the same major version (sm_80 also sm_86 and sm_89).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_arch, default_value = "sm_75,sm_80,sm_90,sm_100,sm_120")]
+    pub arch: Vec<String>,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: std::path::PathBuf,
+}
+
+fn parse_arch(text: &str) -> Result<String, String> {
+    let digits = text.strip_prefix("sm_").filter(|d| (2..=3).contains(&d.len()) && d.bytes().all(|b| b.is_ascii_digit()));
+    digits.map(|_| text.to_owned()).ok_or_else(|| "expected an architecture such as sm_90".to_owned())
+}
+
+const VARIANTS_EXAMPLES: &str = "\
+A name goes behind --variant or into a graph as variant=NAME; constant, tiled and texture take a block size, e.g. tiled:32x8 (in a
+graph: tiled-32x8). A forced variant that does not fit is an error that says why.
+
+Examples:
+  convoy variants                                       every variant, each family by an example
+  convoy variants --vf gblur=sigma=5 --size 3840x2160   the variants of one graph, their costs, and the choice
+  convoy variants --vf 'convolution=1 2 1 2 4 2 1 2 1' --format grayf32le --json";
+
+/// Options of `convoy variants`.
+#[derive(Debug, Args)]
+#[command(after_help = VARIANTS_EXAMPLES)]
+pub struct VariantsArgs {
+    /// The filters whose variants to list (default: an example of every family).
+    #[arg(long, value_name = "GRAPH")]
+    pub vf: Option<String>,
+    /// Frame size.
+    #[arg(long, value_name = "WxH", default_value = "1920x1080", value_parser = parse_size)]
+    pub size: (usize, usize),
+    /// FFmpeg's name of the pixel format.
+    #[arg(long, value_name = "NAME", default_value = "yuv420p")]
+    pub format: String,
+    /// The GPU that would run them.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub device: usize,
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    pub json: bool,
 }
 
 const BENCH_EXAMPLES: &str = "\
@@ -417,7 +495,7 @@ pub enum Progress {
 /// # Errors
 /// Clap's: wrong usage, or help and version as text.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    const SINGLE_DASH: [&str; 6] = ["-c:v", "-vf", "-crf", "-preset", "-frames", "-pix_fmt"];
+    const SINGLE_DASH: [&str; 9] = ["-c:v", "-vf", "-crf", "-preset", "-frames", "-pix_fmt", "-ss", "-to", "-map"];
     let args = args.into_iter().map(|arg| match arg.to_str() {
         Some("-pix_fmt") => "--pix-fmt".into(),
         Some(text) if SINGLE_DASH.contains(&text) => format!("-{text}").into(),
@@ -532,13 +610,15 @@ mod tests {
 
     #[test]
     fn ffmpegs_spellings_are_understood() {
-        let args =
-            run_args(&["a", "-o", "b", "-c:v", "ffv1", "-vf", "sobel", "-crf", "20", "--stats", "--memory", "1.5G", "--bitrate", "4M"]);
+        let args = run_args(&[
+            "a", "-o", "b", "-c:v", "ffv1", "-vf", "sobel", "-crf", "20", "--stats", "--memory", "1.5G", "-ss", "1.5", "-map", "-a",
+        ]);
         assert_eq!(
             (args.codec.as_deref(), args.vf.as_str(), args.crf, args.stats),
             (Some("ffv1"), "sobel", Some(20.0), Some(StatsForm::Text))
         );
-        assert_eq!((args.memory, args.bitrate), (Some(3 << 29), Some(4_000_000)));
+        assert_eq!((args.memory, args.selection.ss, args.selection.map), (Some(3 << 29), Some(1_500_000), vec!["-a".to_owned()]));
+        assert_eq!(run_args(&["a", "-o", "b", "--bitrate", "4M", "--two-pass"]).bitrate, Some(4_000_000));
         assert_eq!(run_args(&["a", "-o", "-", "--stats=json"]).stats, Some(StatsForm::Json));
     }
 
@@ -550,6 +630,8 @@ mod tests {
             ("--memory=x", "memory"),
             ("--enc-opt=x", "KEY=VALUE"),
             ("--backend=tpu", "backend"),
+            ("--ss=x", "--ss"),
+            ("--two-pass", "--bitrate"),
         ] {
             let error = parse(["convoy", "run", "a", "-o", "b", bad].iter().map(OsString::from)).unwrap_err();
             assert_eq!(error.exit_code(), 2);

@@ -56,6 +56,16 @@ fn cuda_lines(text: &mut String, report: &cuda::Report) {
         Ok((path, (major, minor))) => line(text, true, "NVRTC", &format!("{major}.{minor} at {}", path.display())),
         Err(why) => line(text, false, "NVRTC", why),
     }
+    match &report.pack {
+        Ok(Some((path, kernels))) => {
+            let place = path.as_ref().map_or("embedded".to_owned(), |p| p.display().to_string());
+            line(text, true, "kernel pack", &format!("{kernels} kernels, {place}"));
+        }
+        // Only needed where there is no NVRTC.
+        Ok(None) if report.compiler.is_ok() => {}
+        Ok(None) => line(text, false, "kernel pack", "none; `convoy kernels pack` makes one on a machine with NVRTC"),
+        Err(why) => line(text, false, "kernel pack", why),
+    }
     match &report.cache {
         Some(folder) => line(text, true, "kernel cache", &folder.display().to_string()),
         None => line(text, false, "kernel cache", "no writable cache folder: kernels are compiled in every run"),

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use convoy::cancel::Cancel;
-use convoy::cli::{self, Command};
+use convoy::cli::{self, Command, KernelsCommand};
 use convoy::error::Result;
-use convoy::{bench, compare, doctor, filter, run, signals, status, verify};
+use convoy::{bench, compare, doctor, filter, kernels, run, signals, status, variants, verify};
 
 fn main() -> ExitCode {
     // A stage's panic becomes that stage's error; the default hook would print a backtrace besides.
@@ -41,6 +41,8 @@ fn dispatch(cli: cli::Cli) -> Result<ExitCode> {
         Command::Filters { name: None } => status::print(&filter::list())?,
         Command::Filters { name: Some(name) } => status::print(&filter::describe(&name)?)?,
         Command::Bench(args) => return bench::bench(&args),
+        Command::Variants(args) => status::print(&variants::report(&args)?)?,
+        Command::Kernels { command: KernelsCommand::Pack(args) } => kernels::pack(&args)?,
         Command::Compare(args) => {
             let cancel = Cancel::new();
             signals::install(&cancel)?;

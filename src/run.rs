@@ -1,17 +1,20 @@
 //! `convoy run`: opens everything in order, runs the pipeline, gives the output its name.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::backend::cpu::Cpu;
-use crate::backend::{self, BuildOptions, Choice, Device};
+use crate::backend::{self, BuildOptions, Built, Choice, Device, fields};
 use crate::cancel::Cancel;
-use crate::cli::{Backend, RunArgs, StatsForm};
+use crate::cli::{Backend, Fields, RunArgs, StatsForm};
 use crate::error::{Error, Result};
+use crate::filter::plan::Plan;
 use crate::filter::{self, Filter};
 use crate::frame::{Sample, Shape};
-use crate::media::{self, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Rational, SourceInfo, SourceOptions, VideoEncoder};
+use crate::frame_log::FrameLog;
+use crate::media::{self, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Pass, Rational, SourceInfo, SourceOptions, VideoEncoder};
 use crate::output::{Committed, Target};
 use crate::pipeline::{self, Discard, Encoder, Muxer, Source, Stages};
 use crate::pool::{self, Budget};
@@ -62,84 +65,238 @@ impl From<Error> for Ended {
 fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     // What can be refused without touching a device or the network comes first.
     let filters = if args.vf.trim().is_empty() { Vec::new() } else { filter::parse(&args.vf)? };
-    let encode = encode_spec(args);
+    let log = match &args.selection.log_frames {
+        None => None,
+        Some(file) => Some(Arc::new(FrameLog::open(Some(file.as_path()).filter(|f| *f != Path::new("-")))?)),
+    };
+    let encode = encode_spec(args, &log);
     let target = Target::prepare(&args.output, &args.input, args.overwrite(), cancel)?;
     if !target.is_null() {
         media::check_output(target.name(), &encode)?;
     }
-
     let trace = args.trace.as_deref().map(TraceFile::create).transpose()?.map(|file| (file, Arc::new(Trace::new())));
-    let opened = Opened::open(args, cancel)?;
-    let device = open_device(args, filters.is_empty())?;
-    let budget = Budget::new(args.memory.unwrap_or_else(default_budget));
-    let started = opened.start(
-        args,
-        &filters,
-        SourceOptions { mem: device.host_memory(), budget: Arc::clone(&budget), threads: args.threads },
-        cancel,
-    )?;
-    let plan = filter::plan(&filters, started.shape)?;
-    let options = BuildOptions { lanes: args.lanes, threads: args.threads, variant: args.variant.clone(), budget };
-    // Nothing to compute: the frames pass by, whatever device their memory belongs to.
-    let mut built = if plan.steps.is_empty() { Cpu::new().build(&plan, &options)? } else { device.build(&plan, &options)? };
-    let mut watched = None;
-    if let Some(every) = args.verify {
-        let (checked, watch) = verify::watch(built, &plan, every);
-        (built, watched) = (checked, Some(watch));
+    let job = Job { args, filters: &filters, log, trace, cancel };
+    if !args.encoding.two_pass {
+        return job.run(target, encode);
     }
-    if args.verbose {
-        status::say(format_args!("input {} ({})", media::redact(&args.input), started.shape));
-        started.counters.iter().for_each(|c| note(&c.notes()));
-        status::say(format_args!("device {}", device.describe()));
-        note(&built.notes);
+    if target.is_null() || args.input == "-" || media::is_live(&args.input) {
+        return Err(Error::usage("cannot encode in two passes", "the input must be read twice, and the output written")
+            .hint("name a file as input and output, or leave --two-pass out")
+            .into());
     }
+    let folder = tempfile::tempdir().map_err(|e| Error::failed("cannot keep the first pass's statistics", e))?;
+    let pass = |first| Some(Pass { first, statistics: folder.path().join("statistics") });
+    job.learn(&target, &EncodeSpec { pass: pass(true), log: None, ..encode.clone() })?;
+    job.run(target, EncodeSpec { pass: pass(false), ..encode })
+}
 
-    let mut counters: Vec<Arc<MediaCounters>> = started.counters.into_iter().collect();
-    let (encoder, muxer): (Box<dyn Encoder>, Box<dyn Muxer>) = if target.is_null() {
-        (Box::new(Discard), Box::new(Discard))
-    } else {
-        let (encoder, muxer) = open_output(&target, &encode, &started.info, plan.output(), cancel)?;
-        warn(muxer.warnings());
-        if args.verbose {
-            status::say(format_args!("encoder {} ({})", encoder.name(), encoder.pixel_format()));
-            note(&encoder.counters().notes());
+/// One run as the command line asks for it.
+struct Job<'a> {
+    args: &'a RunArgs,
+    filters: &'a [Filter],
+    log: Option<Arc<FrameLog>>,
+    /// Where `--trace` goes; of two passes, the second is traced.
+    trace: Option<(TraceFile, Arc<Trace>)>,
+    cancel: &'a Cancel,
+}
+
+/// Everything before the encoder, opened.
+struct Ready {
+    device: Box<dyn Device>,
+    started: Started,
+    built: Built,
+    /// Shape of the filtered frames.
+    output: Shape,
+    watch: Option<verify::Watch>,
+}
+
+/// What filters the frames.
+struct Lanes {
+    built: Built,
+    /// Shape of the filtered frames.
+    output: Shape,
+    watch: Option<verify::Watch>,
+}
+
+impl Job<'_> {
+    /// Opens input, device and filters.
+    fn open(&self, log: Option<Arc<FrameLog>>) -> Result<Ready> {
+        let args = self.args;
+        // A GPU's driver takes some 0.2 s to start, which is long enough to read the input's header.
+        let idle = self.filters.is_empty();
+        let (device, opened) = pipeline::together("device", || open_device(args, idle), || Opened::open(args, log, self.cancel))?;
+        let (opened, (device, notice)) = (opened?, device?);
+        if let Some(notice) = notice {
+            status::say(notice);
         }
-        counters.push(encoder.counters());
-        (Box::new(encoder), Box::new(muxer))
-    };
+        let budget = Budget::new(args.memory.unwrap_or_else(default_budget));
+        let source = SourceOptions { mem: device.host_memory(), budget: Arc::clone(&budget), threads: args.threads };
+        let started = opened.start(args, self.filters, source, self.cancel)?;
+        let options = BuildOptions { lanes: args.lanes, threads: args.threads, variant: args.variant.clone(), budget };
+        let Lanes { built, output, watch } = self.build(device.as_ref(), &started, &options)?;
+        Ok(Ready { device, started, built, output, watch })
+    }
 
-    let stats = Arc::new(PipelineStats::default());
-    if let Some((_, trace)) = &trace {
-        stats.trace(trace);
-        // Nobody set one before: the stats were made with the backend.
-        let _ = built.stats.trace.set(Arc::clone(trace));
+    /// Builds the lanes: for whole frames, or for fields.
+    fn build(&self, device: &dyn Device, started: &Started, options: &BuildOptions) -> Result<Lanes> {
+        let plan = filter::plan(self.filters, started.shape)?;
+        if plan.steps.is_empty() {
+            // Nothing to compute: the frames pass by, whatever device their memory belongs to.
+            return Ok(self.watched(Cpu::new().build(&plan, options)?, &plan));
+        }
+        let by_field = match self.args.selection.fields {
+            Fields::Frame => false,
+            Fields::Field => true,
+            Fields::Auto => started.info.interlaced,
+        };
+        if by_field {
+            let field_plan = fields::field_shape(started.shape).map(|shape| filter::plan(self.filters, shape)).transpose()?;
+            if let Some((plan, output)) = field_plan.and_then(|plan| fields::frame_shape(plan.output()).map(|shape| (plan, shape))) {
+                let built = device.build(&plan, &fields::options(options))?;
+                let lanes = self.watched(built, &plan);
+                let mut built = fields::weave(lanes.built, output, device.host_memory(), Arc::clone(&options.budget))?;
+                built.notes.push("interlaced: each field is filtered by itself".to_owned());
+                return Ok(Lanes { built, output, ..lanes });
+            }
+            status::warn(format_args!(
+                "the video is interlaced, but the {} rows of its {} pictures cannot be shared out to two fields: whole frames are filtered",
+                started.shape.height, started.shape.format
+            ));
+        }
+        Ok(self.watched(device.build(&plan, options)?, &plan))
     }
-    let expected =
-        Expected { frames: expected_frames(args.frames, started.info.frames), fps: started.info.frame_rate.and_then(Rational::value) };
-    let display = Display::start(args.progress, &stats, expected)?;
-    let stages = Stages { source: started.source, submitter: built.submitter, collector: built.collector, encoder, muxer };
-    let outcome = pipeline::run(stages, &stats, cancel);
-    drop(display);
-    if let Some((file, trace)) = trace {
-        // Also of a run that failed: that is when one wants to see it.
-        file.write(&trace)?;
+
+    /// Lanes whose results are compared with the reference, if `--verify` says so.
+    fn watched(&self, built: Built, plan: &Plan) -> Lanes {
+        let output = plan.output();
+        match self.args.verify {
+            None => Lanes { built, output, watch: None },
+            Some(every) => {
+                let (built, watch) = verify::watch(built, plan, every);
+                Lanes { built, output, watch: Some(watch) }
+            }
+        }
     }
-    let copied = counters.iter().map(|c| c.host_copied_bytes.load(Ordering::Relaxed)).sum();
-    counters.iter().for_each(|c| warn(&c.warnings()));
-    let timing = outcome?;
-    if let Some(watch) = watched {
-        status::say(watch.report(plan.output().format.sample() == Sample::F32));
+
+    /// The first of two passes: everything but the output. What it has to say, the second pass says.
+    fn learn(&self, target: &Target, encode: &EncodeSpec) -> Result<(), Ended> {
+        let Ready { started, built, output, .. } = self.open(None)?;
+        let encoder = Box::new(media::open_encoder(target.name(), encode, &started.info, output)?);
+        if self.args.verbose {
+            status::say("first pass of two");
+        }
+        let stats = Arc::new(PipelineStats::default());
+        let display = Display::start(self.args.progress, &stats, expected(self.args, &started.info))?;
+        let stages =
+            Stages { source: started.source, submitter: built.submitter, collector: built.collector, encoder, muxer: Box::new(Discard) };
+        let outcome = pipeline::run(stages, &stats, self.cancel);
+        drop(display);
+        outcome?;
+        match self.cancel.signal() {
+            Some(signal) => {
+                status::say("interrupted in the first of two passes; nothing was written");
+                Err(Ended::Interrupted(signal))
+            }
+            None => Ok(()),
+        }
     }
-    finish(target, &timing, cancel)?;
-    if let Some(form) = args.stats {
-        let mut report = Report::new((device.name(), device.describe()), built.notes, timing, &stats, &built.stats, copied);
-        report.damaged = counters.iter().map(|c| c.damaged()).sum();
-        print_stats(form, &report, args.output == "-")?;
+
+    fn run(self, target: Target, encode: EncodeSpec) -> Result<(), Ended> {
+        let (args, cancel) = (self.args, self.cancel);
+        let Ready { device, started, built, output, watch } = self.open(self.log.clone())?;
+        let mut heard = Heard::default();
+        started.counters.iter().for_each(|c| heard.listen(c));
+        if args.verbose {
+            status::say(format_args!("input {} ({})", media::redact(&args.input), started.shape));
+            started.counters.iter().for_each(|c| note(&c.notes()));
+            status::say(format_args!("device {}", device.describe()));
+            note(&built.notes);
+        }
+
+        let (encoder, muxer): (Box<dyn Encoder>, Box<dyn Muxer>) = if target.is_null() {
+            (Box::new(Discard), Box::new(Discard))
+        } else {
+            let (encoder, muxer) = open_output(&target, &encode, &started.info, output, cancel)?;
+            warn(muxer.warnings());
+            if args.verbose {
+                status::say(format_args!("encoder {} ({})", encoder.name(), encoder.pixel_format()));
+                note(&encoder.counters().notes());
+                note(muxer.notes());
+            }
+            heard.listen(&encoder.counters());
+            (Box::new(encoder), Box::new(muxer))
+        };
+
+        let stats = Arc::new(PipelineStats::default());
+        if let Some((_, trace)) = &self.trace {
+            stats.trace(trace);
+            // Nobody set one before: the stats were made with the backend.
+            let _ = built.stats.trace.set(Arc::clone(trace));
+        }
+        let display = Display::start(args.progress, &stats, expected(args, &started.info))?;
+        let stages = Stages { source: started.source, submitter: built.submitter, collector: built.collector, encoder, muxer };
+        let outcome = pipeline::run(stages, &stats, cancel);
+        drop(display);
+        heard.tell();
+        if let Some((file, trace)) = self.trace {
+            // Also of a run that failed: that is when one wants to see it.
+            file.write(&trace)?;
+        }
+        let timing = outcome?;
+        if let Some(watch) = watch {
+            status::say(watch.report(output.format.sample() == Sample::F32));
+        }
+        finish(target, &timing, cancel)?;
+        if let Some(form) = args.stats {
+            let mut report = Report::new((device.name(), device.describe()), built.notes, timing, &stats, &built.stats, heard.copied());
+            report.damaged = heard.counters().map(|c| c.damaged()).sum();
+            print_stats(form, &report, args.output == "-")?;
+        }
+        // The process ends here: the driver takes its memory back faster by itself than piece by piece.
+        std::mem::forget(device);
+        let damaged = heard.counters().any(|c| c.damaged() > 0 || c.ended_early());
+        match cancel.signal() {
+            Some(signal) => Err(Ended::Interrupted(signal)),
+            None if damaged && args.selection.strict => {
+                Err(Error::failed("the input is not whole", "--strict says that this is a failure; the output holds what could be read")
+                    .into())
+            }
+            None => Ok(()),
+        }
     }
-    match cancel.signal() {
-        Some(signal) => Err(Ended::Interrupted(signal)),
-        None => Ok(()),
+}
+
+/// Source and encoder, and how many of their warnings the user has read.
+#[derive(Default)]
+struct Heard(Vec<(Arc<MediaCounters>, usize)>);
+
+impl Heard {
+    /// Prints what there is to say already, before the run starts.
+    fn listen(&mut self, counters: &Arc<MediaCounters>) {
+        self.0.push((Arc::clone(counters), 0));
+        self.tell();
     }
+
+    /// Prints what is new.
+    fn tell(&mut self) {
+        for (counters, said) in &mut self.0 {
+            let warnings = counters.warnings();
+            warn(warnings.get(*said..).unwrap_or_default());
+            *said = warnings.len();
+        }
+    }
+
+    fn counters(&self) -> impl Iterator<Item = &MediaCounters> {
+        self.0.iter().map(|(counters, _)| counters.as_ref())
+    }
+
+    fn copied(&self) -> u64 {
+        self.counters().map(|c| c.host_copied_bytes.load(Ordering::Relaxed)).sum()
+    }
+}
+
+fn expected(args: &RunArgs, info: &SourceInfo) -> Expected {
+    Expected { frames: expected_frames(args.frames, info.frames), fps: info.frame_rate.and_then(Rational::value) }
 }
 
 /// Commits the output, or says where the partial one is.
@@ -185,7 +342,7 @@ fn note(notes: &[String]) {
     notes.iter().for_each(status::say);
 }
 
-fn encode_spec(args: &RunArgs) -> EncodeSpec {
+fn encode_spec(args: &RunArgs, log: &Option<Arc<FrameLog>>) -> EncodeSpec {
     EncodeSpec {
         codec: args.codec.clone(),
         crf: args.crf,
@@ -196,17 +353,17 @@ fn encode_spec(args: &RunArgs) -> EncodeSpec {
         threads: args.threads,
         format: args.format.clone(),
         mux_options: args.mux_opt.clone(),
+        odd: args.encoding.odd.into(),
+        index_last: args.encoding.no_faststart,
+        pass: None,
+        log: log.clone(),
     }
 }
 
-fn open_device(args: &RunArgs, idle: bool) -> Result<Box<dyn Device>> {
+fn open_device(args: &RunArgs, idle: bool) -> Result<(Box<dyn Device>, Option<String>)> {
     // A plain transcode does not start a GPU unless it was asked for by name.
     let choice = if idle && args.backend == Backend::Auto { Choice::Cpu } else { args.backend.into() };
-    let (device, notice) = backend::open(choice, args.device)?;
-    if let Some(notice) = notice {
-        status::say(notice);
-    }
-    Ok(device)
+    backend::open(choice, args.device)
 }
 
 fn open_output(target: &Target, spec: &EncodeSpec, info: &SourceInfo, shape: Shape, cancel: &Cancel) -> Result<(VideoEncoder, FileMuxer)> {
@@ -228,7 +385,7 @@ struct Started {
 }
 
 impl Opened {
-    fn open(args: &RunArgs, cancel: &Cancel) -> Result<Self> {
+    fn open(args: &RunArgs, log: Option<Arc<FrameLog>>, cancel: &Cancel) -> Result<Self> {
         if let Some(spec) = args.input.strip_prefix(SYNTH) {
             return SynthSpec::parse(spec).map(Self::Synth);
         }
@@ -238,6 +395,12 @@ impl Opened {
             options: args.in_opt.clone(),
             threads: args.threads,
             frames: args.frames,
+            from_us: args.selection.ss,
+            to_us: args.selection.to,
+            select: args.selection.select(),
+            gaps: args.selection.gaps.into(),
+            on_change: args.selection.on_change.into(),
+            log,
         };
         Input::open(&spec, cancel).map(|input| Self::Media(Box::new(input)))
     }

@@ -6,12 +6,15 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 
 use convoy::backend::cuda::compile::{Cache, Nvrtc, Request, SOURCES};
+use convoy::backend::cuda::pack::{Builder, Pack};
+use convoy::backend::cuda::tensor::{ConvolutionVariant, PoolVariant};
 use convoy::backend::cuda::variants::{TABLE, Task, choose, family};
 use convoy::filter::Border;
 use convoy::filter::plan::{
     BoxMean, Compass, Direct, Extreme, Extremum, Gradient, Median, Morphology, Pixelate, PlaneOp, Pool, PoolKind, Separable, Unsharp,
 };
 use convoy::frame::{PixelFormat, Shape};
+use convoy::tensor::{Convolution, Pooling, Reduce, Windows};
 
 const ARCHITECTURES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
 /// What a block has everywhere without asking.
@@ -34,7 +37,7 @@ fn nvrtc() -> Option<Nvrtc> {
 
 fn task(op: PlaneOp, depth: u8) -> Task {
     let shape = Shape { format: PixelFormat::gray(depth), width: 1920, height: 1080 };
-    Task { op, border: Border::Reflect101, shape, output: shape, components: 1, planes: vec![0] }
+    Task { op, border: Border::Reflect101, shape, output: shape, components: 1, planes: vec![0], block: None }
 }
 
 fn separable(radius: usize) -> PlaneOp {
@@ -68,6 +71,12 @@ fn tasks() -> Vec<Task> {
         task(separable(7), 16),
         task(direct(7, 7), 8),
         task(direct(31, 31), 8),
+        task(direct(3, 3), 8),
+        task(direct(3, 3), 16),
+        task(direct(3, 3), 32),
+        task(separable(1), 8),
+        Task { border: Border::Wrap, ..task(direct(5, 5), 16) },
+        Task { border: Border::Clamp, ..task(separable(2), 32) },
         task(direct(7, 7), 16),
         task(boxed(15, 1), 8),
         task(boxed(15, 2), 10),
@@ -85,6 +94,18 @@ fn tasks() -> Vec<Task> {
         task(PlaneOp::Pool(Pool { kind: PoolKind::Mean, kernel: 3, stride: 2, pad: 1, dilation: 1 }), 8),
         task(PlaneOp::Pixelate(Pixelate { block_x: 16, block_y: 9 }), 8),
     ]
+}
+
+/// Files whose kernels have the number of taps compiled in and do nothing else with it.
+const PER_SIZE: [&str; 4] = ["classic.cu", "fft.cu", "gemm.cu", "winograd.cu"];
+
+/// Taps of a kernel; 0 for other operations.
+fn window(op: &PlaneOp) -> usize {
+    match op {
+        PlaneOp::Separable(op) => op.row.len() * op.col.len(),
+        PlaneOp::Direct(op) => op.taps.len(),
+        _ => 0,
+    }
 }
 
 /// Entry points, each with spilled bytes, stack bytes and static shared bytes, from `--ptxas-options=-v`.
@@ -110,6 +131,50 @@ fn resources(log: &str) -> Vec<(String, u32, u32, u32)> {
     found
 }
 
+/// The kernels of layers over tensors: a heavy parameter set for each.
+fn layers() -> Vec<(Request, HashSet<&'static str>)> {
+    let mut all = Vec::new();
+    let pools = [
+        (PoolVariant::Naive, Reduce::Mean, 9, 1),
+        (PoolVariant::Tiled, Reduce::Mean, 9, 1),
+        (PoolVariant::Vector, Reduce::Mean, 9, 1),
+        (PoolVariant::Coarsened, Reduce::Max, 3, 1),
+        (PoolVariant::Coarsened, Reduce::Mean, 3, 2),
+        (PoolVariant::Coarsened, Reduce::Min, 9, 2),
+    ];
+    for (variant, reduce, kernel, stride) in pools {
+        for half in [false, true] {
+            let layer = Pooling { count_pad: false, ..Pooling::new(reduce, kernel, stride).pad(kernel / 2) };
+            let defines = variant.defines(&layer, half, false);
+            all.push((Request { file: "tensor_pool.cu", defines, arch: String::new() }, HashSet::from([variant.entry()])));
+        }
+    }
+    let layer = Convolution { weights: [].as_slice().into(), bias: None, out_channels: 1, windows: Windows::square(3, 1) };
+    for variant in ConvolutionVariant::ALL {
+        let request = Request { file: "tensor_conv.cu", defines: variant.defines(&layer), arch: String::new() };
+        all.push((request, variant.entries().iter().copied().collect()));
+    }
+    all
+}
+
+/// Two halves at once need sm_80.
+#[test]
+fn pairs_of_halves_compile_where_they_exist() {
+    let Some(nvrtc) = nvrtc() else { return };
+    for reduce in [Reduce::Max, Reduce::Min] {
+        let layer = Pooling::new(reduce, 3, 1).pad(1);
+        let defines = PoolVariant::Coarsened.defines(&layer, true, true);
+        for arch in ARCHITECTURES.into_iter().filter(|arch| *arch != "sm_75") {
+            let request = Request { file: "tensor_pool.cu", defines: defines.clone(), arch: arch.to_owned() };
+            let log = nvrtc.compile(&request, true).unwrap().1;
+            assert!(
+                resources(&log).iter().any(|(entry, spills, stack, _)| entry == "tensor_pool__coarsened" && spills + stack == 0),
+                "{log}"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_resource_parser_sees_spills() {
     let log = "ptxas info    : Compiling entry function 'a__b' for 'sm_90'\nptxas info    : Function properties for a__b\n    \
@@ -127,7 +192,11 @@ fn every_row_compiles_for_every_architecture_without_spills() {
         for row in TABLE.iter().filter(|row| row.family == family(&task.op)) {
             let Ok(specs) = row.specs(&task) else { continue };
             covered.insert((row.family, row.name));
-            for spec in specs {
+            for spec in specs.into_iter().filter(|s| s.call.is_none()) {
+                // One module per kernel size: the small ones stand for all.
+                if PER_SIZE.contains(&spec.file) && window(&task.op) > 25 {
+                    continue;
+                }
                 let request = Request { file: spec.file, defines: spec.defines.clone(), arch: String::new() };
                 match requests.iter_mut().find(|(r, _)| *r == request) {
                     Some((_, entries)) => drop(entries.insert(spec.entry)),
@@ -138,6 +207,8 @@ fn every_row_compiles_for_every_architecture_without_spills() {
     }
     let rows: HashSet<_> = TABLE.iter().map(|row| (row.family, row.name)).collect();
     assert_eq!(covered, rows, "every row needs a parameter set here");
+
+    requests.extend(layers());
 
     let mut jobs = Vec::new();
     for arch in ARCHITECTURES {
@@ -209,6 +280,39 @@ fn a_cache_entry_is_used_once_whole_and_recompiled_when_not() {
 }
 
 #[test]
+fn a_kernel_pack_gives_back_what_was_put_in_and_finds_damage() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let specs = choose(&task(PlaneOp::Copy, 8), "copy", None, 1, 1).unwrap().1;
+    let request = |arch: &str| Request { file: specs[0].file, defines: specs[0].defines.clone(), arch: arch.into() };
+    let (cubin, _) = nvrtc.compile(&request("sm_80"), false).unwrap();
+    let mut builder = Builder::default();
+    builder.add(&request("sm_80"), &cubin);
+    builder.add(&request("sm_80"), &cubin);
+    let data = builder.finish(&nvrtc).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kernels.pack");
+    let open = |data: &[u8]| {
+        std::fs::write(&path, data).unwrap();
+        Pack::read(&path)
+    };
+    let pack = open(&data).unwrap();
+    assert_eq!((pack.len(), pack.compiler()), (1, nvrtc.version()));
+    assert_eq!(pack.cubin(&request("sm_80")), Some(cubin.clone()));
+    assert_eq!(pack.cubin(&request("sm_86")), Some(cubin), "a later GPU of the same major");
+    for other in ["sm_75", "sm_90", "sm_8", "sm_", "compute_80"] {
+        assert!(!pack.contains(&request(other)), "{other}");
+    }
+    // Damage is found wherever it is: at opening, or when the entry is wanted.
+    let mut flipped = data.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    assert_eq!(open(&flipped).unwrap().cubin(&request("sm_80")), None);
+    for cut in [0, 7, 19, 50, data.len() - 1] {
+        assert!(open(&data[..cut]).unwrap_err().to_string().contains("kernel pack"), "{cut}");
+    }
+    assert!(Pack::read(std::path::Path::new("/nonexistent/pack")).unwrap_err().to_string().contains("/nonexistent/pack"));
+}
+
+#[test]
 fn a_compile_error_shows_the_log() {
     let Some(nvrtc) = nvrtc() else { return };
     let request = Request { file: "copy.cu", defines: vec![("SAMPLE", 7)], arch: "sm_90".into() };
@@ -244,10 +348,10 @@ fn a_forced_variant_that_does_not_fit_says_why_and_only_auto_falls_back() {
     assert!(error.contains("variant 'fused' cannot run 'the filter'") && error.contains("32") && error.contains("separable"), "{error}");
     assert_eq!(forced(&large, "separable"), Ok("separable"));
     assert!(forced(&large, "warp9").unwrap_err().contains("no variant of that name"));
-    assert!(forced(&large, "tiled").unwrap_err().contains("no such variant of separable kernels"));
+    assert!(forced(&large, "network").unwrap_err().contains("no such variant of separable kernels"));
     assert_eq!(choose(&large, "", None, 132, 1 << 42).unwrap().0.name, "separable");
     assert_eq!(choose(&task(separable(1), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
-    assert_eq!(choose(&task(direct(7, 7), 8), "", None, 132, 1 << 42).unwrap().0.name, "tiled");
+    assert_eq!(choose(&task(direct(7, 7), 8), "", None, 132, 1 << 42).unwrap().0.name, "coarsened");
     assert_eq!(choose(&task(boxed(7, 1), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
     assert_eq!(choose(&task(boxed(1024, 1), 8), "", None, 132, 1 << 42).unwrap().0.name, "running");
     assert_eq!(choose(&task(boxed(3, 2), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");

@@ -43,6 +43,8 @@ fn operations() -> Vec<PlaneOp> {
         fractional(9, 9, 9),
         boxed(1, 1, 1),
         boxed(2, 2, 2),
+        boxed(4, 0, 2),
+        boxed(1, 3, 2),
         boxed(7, 0, 1),
         boxed(0, 5, 3),
         boxed(60, 40, 1),

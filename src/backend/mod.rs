@@ -10,6 +10,7 @@ use crate::stats::DeviceStats;
 
 pub mod cpu;
 pub mod cuda;
+pub mod fields;
 
 /// What the user asked for with `--backend`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

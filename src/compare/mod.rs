@@ -109,6 +109,7 @@ impl Clip {
             options: args.in_opt.clone(),
             threads: None,
             frames: args.frames,
+            ..InputSpec::default()
         };
         let mut source = Input::open(&spec, cancel)?.into_source(SourceOptions { mem: Arc::new(Heap), budget, threads: None })?;
         // Interleaved chroma is a matter of storage, not of content.

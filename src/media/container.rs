@@ -46,24 +46,44 @@ pub(super) fn is_mov(container: &str) -> bool {
     matches!(container, "mp4" | "mov" | "ipod" | "3gp" | "3g2" | "psp" | "f4v" | "ismv")
 }
 
+/// What the muxer's defaults depend on.
+pub(super) struct Layout<'a> {
+    pub container: &'a str,
+    /// Unit of the video's time stamps.
+    pub video_base: Rational,
+    /// Whether the output can be rewound.
+    pub rewinds: bool,
+    /// Whether MP4's index is to stay at the end.
+    pub index_last: bool,
+}
+
 /// Muxer options that stand unless the user sets them. Returns what should be said about them.
-pub(super) fn set_defaults(container: &str, video_base: Rational, rewinds: bool, info: &SourceInfo, options: &mut Dict) -> Option<String> {
+pub(super) fn set_defaults(layout: &Layout<'_>, info: &SourceInfo, options: &mut Dict) -> Option<String> {
+    let container = layout.container;
     if !is_mov(container) || container == "ismv" {
         return None;
     }
     // Edit lists count in the movie's time scale: anything coarser than the video's shifts its start.
-    if let Ok(scale) = CString::new(video_base.den.max(1000).to_string()) {
+    if let Ok(scale) = CString::new(layout.video_base.den.max(1000).to_string()) {
         options.set_default(c"movie_timescale", &scale);
     }
-    if options.get(c"movflags").is_some() {
+    // The user's flags are added to ours, unless he names the whole set.
+    let own = options.get(c"movflags").unwrap_or_default();
+    if !own.is_empty() && !own.starts_with(['+', '-']) {
         return None;
     }
     // QuickTime's own keys have no place among iTunes' tags.
     let keys = info.metadata.keys().iter().any(|key| key.starts_with("com.apple.quicktime."));
-    // A delayed header is as readable as an empty one, and has the edit lists that keep the streams' starts.
-    let layout = if rewinds { "+faststart" } else { "+frag_keyframe+empty_moov+delay_moov+default_base_moof" };
-    if let Ok(flags) = CString::new(format!("{layout}{}", if keys { "+use_metadata_tags" } else { "" })) {
+    let mut flags = match (layout.rewinds, layout.index_last) {
+        (true, true) => String::new(),
+        (true, false) => "+faststart".to_owned(),
+        // A delayed header is as readable as an empty one, and has the edit lists that keep the streams' starts.
+        (false, _) => "+frag_keyframe+empty_moov+delay_moov+default_base_moof".to_owned(),
+    };
+    flags.push_str(if keys { "+use_metadata_tags" } else { "" });
+    flags.push_str(&own);
+    if let Some(flags) = CString::new(flags).ok().filter(|f| !f.is_empty()) {
         options.set(c"movflags", &flags);
     }
-    (!rewinds).then(|| format!("the output cannot be rewound: {container} is written in fragments"))
+    (!layout.rewinds).then(|| format!("the output cannot be rewound: {container} is written in fragments"))
 }

@@ -1,6 +1,6 @@
 //! What source and encoder count and have to say while media flows.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Counted while media flows; shared with whoever reports.
@@ -12,6 +12,8 @@ pub struct MediaCounters {
     pub corrupt_packets: AtomicU64,
     /// Pictures that were decoded with errors.
     pub corrupt_pictures: AtomicU64,
+    /// Whether the input ended before it should.
+    early: AtomicBool,
     warnings: Mutex<Vec<String>>,
     notes: Mutex<Vec<String>>,
 }
@@ -30,6 +32,16 @@ impl MediaCounters {
     /// Damaged packets and pictures together.
     pub fn damaged(&self) -> u64 {
         [&self.corrupt_packets, &self.corrupt_pictures].map(|n| n.load(Ordering::Relaxed)).iter().sum()
+    }
+
+    /// Whether the input ended before it should.
+    pub fn ended_early(&self) -> bool {
+        self.early.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn end_early(&self, text: String) {
+        self.early.store(true, Ordering::Relaxed);
+        self.warn(text);
     }
 
     pub(super) fn warn(&self, text: String) {

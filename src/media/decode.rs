@@ -11,20 +11,27 @@ use ffmpeg_next::ffi;
 use super::counters::MediaCounters;
 use super::format::Way;
 use super::info::{SourceInfo, StreamKind};
-use super::input::Demuxer;
+use super::input::{Demuxer, InputSpec};
 use super::intake::Intake;
 use super::owned::AvFrame;
-use super::reader::Reader;
+use super::reader::{Open, Reader};
+use super::sequence::Images;
 use super::slab::SlabAllocator;
+use super::window::{MICROSECONDS, Place, Window};
 use super::{Packet, Rational, av_failed, format, log, rescale, timestamp};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::frame::{Frame, FrameLayout, FrameTime, Shape};
-use crate::pipeline::{Item, Source};
+use crate::frame_log::FrameLog;
+use crate::pipeline::{self, Item, Source};
 use crate::pool::{Budget, HostMem};
 
 /// Consecutive decoder errors without a frame or packet in between, after which the decoder counts as stuck.
 const STUCK: u32 = 10_000;
+
+/// How far before the wanted time a key picture is looked for, in microseconds, one try after the other. The first leaves
+/// room for sound that lies before its pictures; the last is the beginning.
+const SEEK_BACK_US: [i64; 4] = [1_000_000, 10_000_000, 100_000_000, 1 << 50];
 
 /// Where frames are decoded to, and with how many threads.
 #[derive(Clone)]
@@ -58,13 +65,11 @@ pub(super) struct Start {
     pub demuxer: Demuxer,
     pub info: SourceInfo,
     pub cancel: Cancel,
-    pub warnings: Vec<String>,
-    /// Images of a sequence that may be read.
-    pub images: Option<u64>,
-    /// Stop after this many frames.
-    pub frames: Option<u64>,
-    /// Decoder threads.
-    pub threads: Option<usize>,
+    /// Images of a sequence.
+    pub images: Option<Images>,
+    /// The part that is wanted.
+    pub window: Window,
+    pub spec: InputSpec,
 }
 
 /// What the demuxer and decoder give, before it is an item.
@@ -85,13 +90,18 @@ pub struct DecodeSource {
     received: AvFrame,
     /// Copied packets that wait for their place between frames.
     held: VecDeque<Packet>,
-    limit: Option<u64>,
+    window: Window,
+    log: Option<Arc<FrameLog>>,
+    /// When the first picture that was read is shown.
+    began: Option<i64>,
     seq: u64,
     /// End of the last frame given out, in the stream's time base.
     position: Option<i64>,
     /// Streams that the limit's tail has read past.
     passed: Vec<bool>,
     draining: bool,
+    /// Whether the last wanted frame has been given out.
+    tailing: bool,
     ended: bool,
     reported: bool,
     errors_in_a_row: u32,
@@ -99,17 +109,20 @@ pub struct DecodeSource {
 
 impl DecodeSource {
     pub(super) fn new(start: Start, options: SourceOptions) -> Result<Self> {
-        let Start { demuxer, mut info, cancel, warnings, images, frames, threads } = start;
+        let Start { demuxer, mut info, cancel, images, window, spec } = start;
         let counters = Arc::new(MediaCounters::default());
-        warnings.into_iter().for_each(|w| counters.warn(w));
-        let decoder = open_decoder(&demuxer, &info, &options, threads)?;
+        images.iter().filter_map(Images::warning).for_each(|w| counters.warn(w));
+        let decoder = open_decoder(&demuxer, &info, &options, spec.threads)?;
         let passed = vec![false; info.streams.len()];
         let placeholder = Shape { format: crate::frame::PixelFormat::gray(8), width: 1, height: 1 };
         let mark = log::Mark::now();
         let operation = format!("cannot decode input '{}'", info.name);
         info.live |= info.duration.is_none() && info.container.contains("rtsp");
-        let reader = Reader::new(demuxer, &info, cancel.clone(), images, Arc::clone(&counters));
-        let intake = Intake::new(info.name.clone(), placeholder, options, counters);
+        let log = spec.log.clone();
+        let open = Open { demuxer, cancel: cancel.clone(), images, log: log.clone() };
+        let reader = Reader::new(open, &info, Arc::clone(&counters));
+        let mut intake = Intake::new(info.name.clone(), placeholder, options, counters);
+        intake.on_change = spec.on_change;
         let mut source = Self {
             decoder,
             reader,
@@ -119,29 +132,21 @@ impl DecodeSource {
             first: None,
             received: AvFrame::alloc()?,
             held: VecDeque::new(),
-            limit: frames,
+            window,
+            log,
+            began: None,
             seq: 0,
             position: None,
             passed,
             draining: false,
+            tailing: false,
             ended: false,
             reported: false,
             errors_in_a_row: 0,
         };
-        let first = loop {
-            match source.pull()? {
-                Pulled::Packet(packet) => source.held.push_back(packet),
-                Pulled::Frame(frame) => break frame,
-                Pulled::End if source.cancel.requested() => return Err(Error::failed(operation, "interrupted before the first frame")),
-                Pulled::End if source.reader.index_came_late() => {
-                    return Err(Error::failed(operation, "its index lies at the end, and a pipe cannot be rewound to its pictures")
-                        .hint("name the file itself, or write it with its index in front (ffmpeg -movflags +faststart)"));
-                }
-                Pulled::End => {
-                    let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
-                    return Err(Error::failed(operation, format!("it holds no {} frame that can be decoded{lines}", source.info.codec)));
-                }
-            }
+        let first = match spec.from_us.filter(|_| source.seekable()) {
+            None => source.first_frame(&operation, mark)?,
+            Some(_) => source.first_frame_after_seek(&operation, mark)?,
         };
         source.adopt(&first)?;
         source.intake.full_range = source.info.colour.full_range();
@@ -190,6 +195,63 @@ impl DecodeSource {
         Ok(())
     }
 
+    /// Whether this container's demuxer moves exactly, every stream to its own place. Elsewhere the input is decoded from its
+    /// start, which costs time but loses nothing.
+    fn seekable(&self) -> bool {
+        !self.info.live && ["mov", "matroska"].iter().any(|c| self.info.container.contains(c))
+    }
+
+    /// The first frame of the wanted part; packets before it are held.
+    fn first_frame(&mut self, operation: &str, mark: log::Mark) -> Result<AvFrame> {
+        loop {
+            match self.pull()? {
+                Pulled::Packet(packet) => self.held.push_back(packet),
+                Pulled::Frame(frame) => match self.window.place(self.time_of(&frame).pts.unwrap_or(0), self.info.time_base) {
+                    Place::Before => {}
+                    Place::Inside => return Ok(frame),
+                    Place::After => return Err(Error::failed(operation, "no frame begins between --ss and --to")),
+                },
+                Pulled::End if self.cancel.requested() => return Err(Error::failed(operation, "interrupted before the first frame")),
+                Pulled::End if self.reader.index_came_late() => {
+                    return Err(Error::failed(operation, "its index lies at the end, and a pipe cannot be rewound to its pictures")
+                        .hint("name the file itself, or write it with its index in front (ffmpeg -movflags +faststart)"));
+                }
+                Pulled::End if self.window.starts && self.began.is_some() => {
+                    return Err(Error::failed(operation, "no frame begins after --ss: the input ends before"));
+                }
+                Pulled::End => {
+                    let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
+                    return Err(Error::failed(operation, format!("it holds no {} frame that can be decoded{lines}", self.info.codec)));
+                }
+            }
+        }
+    }
+
+    /// As [`Self::first_frame`], from a key picture before it. Demuxers look for one by decoding times, so the picture found
+    /// may be shown later than wanted: then from an earlier one.
+    fn first_frame_after_seek(&mut self, operation: &str, mark: log::Mark) -> Result<AvFrame> {
+        for (attempt, back_us) in SEEK_BACK_US.into_iter().enumerate() {
+            if !self.reader.seek(self.info.start_us.saturating_sub(back_us), attempt > 0)? {
+                break;
+            }
+            self.restart();
+            let first = self.first_frame(operation, mark);
+            // What is shown after the first key picture depends on nothing before it.
+            if self.began.is_some_and(|pts| pts <= 0) || attempt + 1 == SEEK_BACK_US.len() {
+                return first;
+            }
+        }
+        self.first_frame(operation, mark)
+    }
+
+    /// Forgets what was read, for another beginning.
+    fn restart(&mut self) {
+        self.held.clear();
+        (self.draining, self.ended, self.position, self.began) = (false, false, None, None);
+        // SAFETY: an open decoder; frames that were given out keep their own references.
+        unsafe { ffi::avcodec_flush_buffers(self.decoder.context) };
+    }
+
     /// Takes shape, colour and aspect from the first frame.
     fn adopt(&mut self, first: &AvFrame) -> Result<()> {
         let frame = first.get();
@@ -201,6 +263,7 @@ impl DecodeSource {
         let side = |s: i32| usize::try_from(s).unwrap_or(0);
         self.intake.shape = Shape { format: entry.format, width: side(frame.width), height: side(frame.height) };
         self.intake.coded = Some(pixel_format);
+        self.intake.aspect = (frame.sample_aspect_ratio.num, frame.sample_aspect_ratio.den);
         FrameLayout::packed(self.intake.shape)?;
         let info = Arc::get_mut(&mut self.info).ok_or_else(|| Error::failed(operation(), "internal error: the info is shared already"))?;
         (info.width, info.height, info.shape) = (self.intake.shape.width, self.intake.shape.height, Some(self.intake.shape));
@@ -220,6 +283,8 @@ impl DecodeSource {
         if info.sample_aspect.positive().is_none() {
             info.sample_aspect = frame.sample_aspect_ratio.into();
         }
+        info.hdr.refine(first);
+        info.hdr.losses().for_each(|text| self.intake.counters.warn(text));
         let colour = &mut info.colour;
         if frame.color_range != ffi::AVColorRange::AVCOL_RANGE_UNSPECIFIED {
             colour.range = frame.color_range;
@@ -258,8 +323,15 @@ impl DecodeSource {
                 continue;
             }
             match self.reader.read()? {
-                Some(packet) if packet.stream() == self.info.video => self.send(&packet)?,
-                Some(packet) => return Ok(Pulled::Packet(packet)),
+                Some(packet) if packet.stream() == self.info.video => {
+                    self.began = self.began.or(packet.pts()).or(packet.dts());
+                    self.send(&packet)?;
+                }
+                Some(packet) => {
+                    if let Some(packet) = self.admit(packet) {
+                        return Ok(Pulled::Packet(packet));
+                    }
+                }
                 None => self.drain()?,
             }
         }
@@ -324,9 +396,24 @@ impl DecodeSource {
         Ok(())
     }
 
+    /// The packet, if it belongs to the wanted part.
+    fn admit(&mut self, mut packet: Packet) -> Option<Packet> {
+        if self.info.streams.get(packet.stream()).is_some_and(|s| !s.selected) {
+            return None;
+        }
+        match self.window.admit(&mut packet, &self.info) {
+            Place::Inside => Some(packet),
+            Place::Before => None,
+            Place::After => {
+                self.pass(&packet);
+                None
+            }
+        }
+    }
+
     /// A held packet whose turn it is. With a frame limit, packets wait until the frames have reached their time.
     fn release(&mut self) -> Option<Packet> {
-        let due = match (self.limit, self.held.front()) {
+        let due = match (self.window.frames, self.held.front()) {
             (None, _) => true,
             (Some(_), Some(packet)) => !self.beyond(packet),
             (Some(_), None) => false,
@@ -334,9 +421,9 @@ impl DecodeSource {
         if due { self.held.pop_front() } else { None }
     }
 
-    /// Whether a packet starts after the frames given out so far.
+    /// Whether a packet starts after the frames given out so far, where their number is limited.
     fn beyond(&self, packet: &Packet) -> bool {
-        let Some(time) = packet.dts().or(packet.pts()) else { return false };
+        let Some(time) = packet.dts().or(packet.pts()).filter(|_| self.window.frames.is_some()) else { return false };
         let Some(position) = self.position else { return true };
         let base = self.info.streams.get(packet.stream()).map_or(self.info.time_base, |s| s.time_base);
         compare(time, base, position, self.info.time_base).is_ge()
@@ -344,22 +431,25 @@ impl DecodeSource {
 
     /// After the last wanted frame: the copied packets that belong to its time, then the end.
     fn tail(&mut self) -> Result<Item> {
+        self.tailing = true;
         while let Some(packet) = self.held.pop_front() {
             if !self.beyond(&packet) {
                 return Ok(Item::Packet(packet));
             }
             self.pass(&packet);
         }
+        let end = self.window.length_us.map(|us| rescale(us, MICROSECONDS, self.info.time_base));
+        let end = [self.position.filter(|_| self.window.frames.is_some()), end].into_iter().flatten().min();
         while !self.ended && !self.cancel.requested() && !self.all_passed() {
             let Some(packet) = self.reader.read()? else { break };
             if packet.stream() == self.info.video {
                 let second = self.info.time_base.inverse().value().map_or(0, |ticks| ticks as i64);
-                if packet.dts().zip(self.position).is_some_and(|(dts, end)| dts > end.saturating_add(second)) {
+                if packet.dts().zip(end).is_some_and(|(dts, end)| dts > end.saturating_add(second)) {
                     break;
                 }
             } else if self.beyond(&packet) {
                 self.pass(&packet);
-            } else {
+            } else if let Some(packet) = self.admit(packet) {
                 return Ok(Item::Packet(packet));
             }
         }
@@ -375,7 +465,7 @@ impl DecodeSource {
 
     fn all_passed(&self) -> bool {
         // Only sound comes regularly enough to wait for.
-        self.info.streams.iter().zip(&self.passed).all(|(s, &passed)| passed || s.kind != StreamKind::Audio)
+        self.info.streams.iter().zip(&self.passed).all(|(s, &passed)| passed || !s.selected || s.kind != StreamKind::Audio)
     }
 
     fn time_of(&self, frame: &AvFrame) -> FrameTime {
@@ -396,7 +486,16 @@ impl DecodeSource {
         let time = self.time_of(&frame);
         self.position = time.pts.map(|pts| pts.saturating_add(time.duration.max(1)));
         let seq = self.seq;
+        self.info.captions.remember(seq, &frame);
         let (layout, mem) = self.intake.take(frame)?;
+        if let Some(log) = &self.log {
+            log.write(&time.entry(
+                "decode",
+                self.info.video,
+                (self.info.time_base.num, self.info.time_base.den),
+                layout.shape.payload_bytes(),
+            ));
+        }
         self.seq += 1;
         Ok(Frame { layout, time, seq, born: Instant::now(), mem })
     }
@@ -406,7 +505,8 @@ impl Source for DecodeSource {
     fn next(&mut self) -> Result<Item> {
         let item = self.next_item()?;
         if matches!(item, Item::End) && !std::mem::replace(&mut self.reported, true) {
-            self.reader.report(self.seq, self.limit.is_none() && !self.cancel.requested());
+            let to_its_end = self.window.frames.is_none() && self.window.length_us.is_none();
+            self.reader.report(self.seq, to_its_end && !self.cancel.requested());
         }
         Ok(item)
     }
@@ -418,7 +518,7 @@ impl DecodeSource {
             if let Some(packet) = self.release() {
                 return Ok(Item::Packet(packet));
             }
-            if self.limit.is_some_and(|limit| self.seq >= limit) {
+            if self.tailing || self.window.frames.is_some_and(|limit| self.seq >= limit) {
                 return self.tail();
             }
             let pulled = match self.first.take() {
@@ -426,8 +526,12 @@ impl DecodeSource {
                 None => self.pull()?,
             };
             match pulled {
-                Pulled::Frame(frame) => return self.frame(frame).map(Item::Frame),
-                Pulled::Packet(packet) if self.limit.is_some() => self.held.push_back(packet),
+                Pulled::Frame(frame) => match self.window.place(self.time_of(&frame).pts.unwrap_or(0), self.info.time_base) {
+                    Place::Inside => return self.frame(frame).map(Item::Frame),
+                    Place::Before => {}
+                    Place::After => return self.tail(),
+                },
+                Pulled::Packet(packet) if self.window.frames.is_some() => self.held.push_back(packet),
                 Pulled::Packet(packet) => return Ok(Item::Packet(packet)),
                 Pulled::End => return Ok(self.held.pop_front().map_or(Item::End, Item::Packet)),
             }
@@ -469,7 +573,11 @@ fn open_decoder(demuxer: &Demuxer, info: &SourceInfo, options: &SourceOptions, t
         // Or FFmpeg rounds a crop's left edge to its SIMD alignment.
         c.flags |= ffi::AV_CODEC_FLAG_UNALIGNED as libc::c_int;
         c.thread_count = options.threads.or(threads).map_or(0, |n| i32::try_from(n).unwrap_or(0));
-        let code = ffi::avcodec_open2(context, codec, std::ptr::null_mut());
+        // The codec's threads start here and inherit the priority.
+        let (decoder, code) = pipeline::yielding(move || {
+            let code = ffi::avcodec_open2(decoder.context, std::ptr::null(), std::ptr::null_mut());
+            (decoder, code)
+        })?;
         if code < 0 {
             return Err(av_failed(operation, code, mark));
         }

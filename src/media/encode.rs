@@ -2,22 +2,27 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ffmpeg_next::ffi;
 
+use super::captions::Captions;
 use super::convert::{Converter, Picture};
 use super::counters::MediaCounters;
-use super::encoder_setup::{Context, EncoderRequest, check_options, check_size, open_context};
-use super::exit::{Way as ExitWay, pick_format};
+use super::encoder_setup::{Context, EncoderRequest, Plan, check_options, has_option, open_context, plan};
+use super::exit::Way as ExitWay;
 use super::info::Colour;
 use super::intake::release_frame;
 use super::owned::AvFrame;
+use super::palette::Paletter;
 use super::repack::{Memory, Repack};
-use super::{Packet, Rational, av_failed, format, log, rescale, slab};
+use super::two_pass::Pass;
+use super::{Packet, Rational, av_failed, format, log, owned, rescale, slab};
 use crate::error::{Error, Result};
 use crate::frame::{Frame, FrameMem, Shape};
+use crate::frame_log::FrameLog;
 use crate::pipeline::Encoder;
 
 /// More frames than any encoder delays.
@@ -29,11 +34,17 @@ pub struct VideoEncoder {
     name: String,
     stream: usize,
     shape: Shape,
+    /// Size of the encoded picture; larger or smaller by a column or row where the encoder refuses odd sides.
+    size: (usize, usize),
+    /// Set in the first of two passes.
+    pass: Option<Pass>,
     /// Time base of incoming frames.
     input_base: Rational,
     time_base: Rational,
     colour: Colour,
     frame_format: ffi::AVPixelFormat,
+    /// The incoming frames' format.
+    native_format: ffi::AVPixelFormat,
     conversion: Option<Conversion>,
     /// Bytes that a conversion writes per frame.
     payload: usize,
@@ -42,12 +53,18 @@ pub struct VideoEncoder {
     /// (pts, duration) of frames in the encoder: most encoders forget durations.
     durations: VecDeque<(i64, i64)>,
     counters: Arc<MediaCounters>,
+    captions: Arc<Captions>,
+    /// Whether the encoder writes closed captions.
+    writes_captions: bool,
+    log: Option<Arc<FrameLog>>,
 }
 
 /// From the frames' format to the one that the encoder takes.
 enum Conversion {
     /// Samples are moved.
     Repack(Box<Repack>),
+    /// Every picture gets a palette.
+    Palette(Paletter),
     /// Samples are computed anew by swscale.
     Scale { converter: Converter, from: Picture, to: Picture },
 }
@@ -58,11 +75,11 @@ impl VideoEncoder {
         let name = chosen.codec_name();
         let counters = Arc::new(MediaCounters::default());
         check_options(chosen.codec, spec)?;
-        let picked = pick_format(chosen.codec, spec, *shape, info)?;
-        picked.warning.iter().for_each(|text| counters.warn(text.clone()));
-        picked.note.iter().for_each(|text| counters.note(text.clone()));
-        check_size(&name, picked.target, *shape)?;
-        let (context, time_base) = open_context(request, &picked)?;
+        let plan = plan(request)?;
+        let (context, time_base) = open_context(request, &plan)?;
+        let Plan { picked, width, height, warning } = plan;
+        picked.warning.into_iter().chain(warning).for_each(|text| counters.warn(text));
+        picked.note.into_iter().for_each(|text| counters.note(text));
         let conversion = match picked.way {
             ExitWay::AsIs => None,
             ExitWay::Repack(repack) => Some(Conversion::Repack(repack)),
@@ -77,22 +94,29 @@ impl VideoEncoder {
                 let (from, to) = (picture(source, info.colour.full_range()), picture(picked.target, picked.target_full_range));
                 Some(Conversion::Scale { converter: Converter::new(), from, to })
             }
+            ExitWay::Palette(source) => Some(Conversion::Palette(Paletter::new(source, shape.width, shape.height)?)),
         };
         Ok(Self {
             context,
             name,
             stream: info.video,
             shape: *shape,
+            size: (width, height),
+            pass: spec.pass.clone().filter(|pass| pass.first),
             input_base: info.time_base,
             time_base,
             colour: info.colour,
             frame_format: picked.target,
+            native_format: format::av(shape.format).unwrap_or(picked.target),
             conversion,
             payload: shape.payload_bytes(),
             wrapper: AvFrame::alloc()?,
             last_pts: None,
             durations: VecDeque::with_capacity(MOST_DURATIONS),
             counters,
+            captions: Arc::clone(&info.captions),
+            writes_captions: has_option(chosen.codec, c"a53cc"),
+            log: spec.log.clone(),
         })
     }
 
@@ -185,17 +209,15 @@ impl VideoEncoder {
     }
 
     /// Converts the wrapped frame into one that the encoder takes.
-    fn convert(&mut self) -> Result<()> {
+    fn convert(&mut self, pts: i64) -> Result<()> {
         let Some(conversion) = &mut self.conversion else { return Ok(()) };
-        let mut target = AvFrame::alloc()?;
-        let raw = target.get_mut();
-        raw.format = self.frame_format as i32;
-        (raw.width, raw.height) = (self.shape.width as i32, self.shape.height as i32);
-        // SAFETY: format and size are set, as the call demands.
-        let code = unsafe { ffi::av_frame_get_buffer(target.as_ptr(), 0) };
-        if code < 0 {
-            return Err(av_failed("cannot allocate a frame for the encoder", code, log::Mark::now()));
+        if let Conversion::Palette(paletter) = conversion {
+            self.wrapper.get_mut().format = self.native_format as i32;
+            self.wrapper = paletter.run(&mut self.wrapper, pts)?;
+            self.counters.copied(self.payload);
+            return Ok(());
         }
+        let target = blank(self.frame_format, (self.shape.width, self.shape.height))?;
         let (source, destination) = (self.wrapper.get(), target.get());
         let pitches = |frame: &ffi::AVFrame| [0, 1, 2, 3].map(|p| frame.linesize[p]);
         match conversion {
@@ -205,6 +227,7 @@ impl VideoEncoder {
                 // SAFETY: the wrapper holds the native frame of this shape; the target is freshly allocated for its format.
                 unsafe { repack.run((self.shape.width, self.shape.height), from, to) };
             }
+            Conversion::Palette(_) => {}
             Conversion::Scale { converter, from, to } => {
                 // SAFETY: both frames hold pictures of the stated formats and sizes; the target is freshly allocated.
                 unsafe {
@@ -220,13 +243,56 @@ impl VideoEncoder {
         Ok(())
     }
 
+    /// Brings the frame to the encoded size: smaller by naming less of it, larger by repeating its last samples.
+    fn resize(&mut self) -> Result<()> {
+        let (width, height) = self.size;
+        if width <= self.shape.width && height <= self.shape.height {
+            (self.wrapper.get_mut().width, self.wrapper.get_mut().height) = (width as i32, height as i32);
+            return Ok(());
+        }
+        let Some(format) = format::native(self.frame_format) else { return Ok(()) };
+        let mut target = blank(self.frame_format, self.size)?;
+        for plane in 0..format.plane_count() {
+            let unit = format.components(plane) * format.sample().bytes();
+            let (from, to) = (format.plane_size(plane, self.shape.width, self.shape.height), format.plane_size(plane, width, height));
+            let (source, goal) = (self.wrapper.get(), target.get_mut());
+            for y in 0..to.1 {
+                let row = y.min(from.1 - 1) as isize;
+                // SAFETY: both planes have the stated rows and samples; the target was just allocated for them.
+                unsafe {
+                    let read = source.data[plane].offset(row * source.linesize[plane] as isize);
+                    let write = goal.data[plane].offset(y as isize * goal.linesize[plane] as isize);
+                    std::ptr::copy_nonoverlapping(read, write, from.0 * unit);
+                    for x in from.0..to.0 {
+                        std::ptr::copy_nonoverlapping(read.add((from.0 - 1) * unit), write.add(x * unit), unit);
+                    }
+                }
+            }
+        }
+        self.counters.copied(self.payload);
+        self.wrapper = target;
+        Ok(())
+    }
+
+    /// Notes what the encoder learned, in the first of two passes.
+    fn note_statistics(&mut self) -> Result<()> {
+        let Some(pass) = &self.pass else { return Ok(()) };
+        // SAFETY: the context is open; its statistics are null or a terminated string.
+        let Some(text) = (unsafe { owned::text((*self.context.raw).stats_out) }) else { return Ok(()) };
+        let file = std::fs::File::options().append(true).create(true).open(&pass.statistics);
+        file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|e| Error::failed("cannot write the first pass's statistics", e))
+    }
+
     fn drain(&mut self, sink: &mut dyn FnMut(Packet) -> Result<()>) -> Result<()> {
         loop {
             let mark = log::Mark::now();
             let packet = Packet::alloc()?;
             // SAFETY: an open encoder and a blank packet.
             let code = unsafe { ffi::avcodec_receive_packet(self.context.raw, packet.raw) };
-            if code == ffi::AVERROR(libc::EAGAIN) || code == ffi::AVERROR_EOF {
+            if code == ffi::AVERROR_EOF {
+                return self.note_statistics();
+            }
+            if code == ffi::AVERROR(libc::EAGAIN) {
                 return Ok(());
             }
             if code < 0 {
@@ -241,9 +307,24 @@ impl VideoEncoder {
             {
                 raw.duration = duration;
             }
+            self.note_statistics()?;
+            if let Some(log) = &self.log {
+                log.write(&packet.entry("encode", self.time_base));
+            }
             sink(packet)?;
         }
     }
+}
+
+/// A frame with memory of its own.
+fn blank(format: ffi::AVPixelFormat, (width, height): (usize, usize)) -> Result<AvFrame> {
+    let mut frame = AvFrame::alloc()?;
+    let raw = frame.get_mut();
+    raw.format = format as i32;
+    (raw.width, raw.height) = (width as i32, height as i32);
+    // SAFETY: format and size are set, as the call demands.
+    let code = unsafe { ffi::av_frame_get_buffer(frame.as_ptr(), 0) };
+    if code < 0 { Err(av_failed("cannot allocate a frame for the encoder", code, log::Mark::now())) } else { Ok(frame) }
 }
 
 /// Drops boxed frame memory: the free callback of frames that bring a guard of another kind.
@@ -262,17 +343,21 @@ impl Encoder for VideoEncoder {
                 format!("internal error: a frame of {} came, not {}", frame.layout.shape, self.shape),
             ));
         }
-        let time = frame.time;
+        let (time, seq) = (frame.time, frame.seq);
+        if let Some(log) = &self.log {
+            log.write(&time.entry("filter", self.stream, (self.input_base.num, self.input_base.den), frame.layout.shape.payload_bytes()));
+        }
         // SAFETY: a valid frame; drops the references of the one before.
         unsafe { ffi::av_frame_unref(self.wrapper.as_ptr()) };
         self.wrap(frame)?;
-        self.convert()?;
         let pts = match (time.pts.map(|pts| rescale(pts, self.input_base, self.time_base)), self.last_pts) {
             (Some(pts), Some(last)) => pts.max(last + 1),
             (Some(pts), None) => pts,
             (None, last) => last.map_or(0, |last| last + 1),
         };
         self.last_pts = Some(pts);
+        self.convert(pts)?;
+        self.resize()?;
         let duration = rescale(time.duration, self.input_base, self.time_base);
         if duration > 0 {
             // An encoder that drops frames or renumbers them leaves entries behind.
@@ -298,6 +383,13 @@ impl Encoder for VideoEncoder {
             ffi::AVFieldOrder::AV_FIELD_TT | ffi::AVFieldOrder::AV_FIELD_BT => (raw.interlaced_frame, raw.top_field_first) = (1, 1),
             ffi::AVFieldOrder::AV_FIELD_BB | ffi::AVFieldOrder::AV_FIELD_TB => (raw.interlaced_frame, raw.top_field_first) = (1, 0),
             _ => {}
+        }
+        if let Some(captions) = self.captions.take(seq) {
+            if self.writes_captions {
+                self.wrapper.add_side_data(ffi::AVFrameSideDataType::AV_FRAME_DATA_A53_CC, &captions);
+            } else {
+                self.counters.warn(format!("the closed captions in the pictures are left out: {} cannot write them", self.name));
+            }
         }
         let mark = log::Mark::now();
         // SAFETY: an open encoder and a complete frame, which the encoder references on its own.

@@ -1,16 +1,16 @@
 //! Setting up an encoder: its pixel format, options, time base; what it cannot take is said before it starts.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 use ffmpeg_next::ffi;
 
-use super::exit::{Picked, Way};
+use super::exit::{Picked, Way, pick_format};
 use super::info::SourceInfo;
-use super::output::{Chosen, EncodeSpec};
+use super::output::{Chosen, EncodeSpec, Odd};
 use super::owned::{self, Dict};
-use super::{Rational, av_failed, c_string, format, log, output_defaults};
+use super::{Rational, av_failed, c_string, format, log, output_defaults, rescale};
 use crate::error::{Error, Result};
-use crate::frame::{Model, Shape};
+use crate::frame::{Model, PixelFormat, Shape};
 
 /// What an encoder is opened for.
 pub(super) struct EncoderRequest<'a> {
@@ -23,6 +23,8 @@ pub(super) struct EncoderRequest<'a> {
 /// An opened codec context; freed on drop.
 pub(super) struct Context {
     pub raw: *mut ffi::AVCodecContext,
+    /// What the first of two passes wrote: the context reads it and does not own it.
+    pub statistics: Option<CString>,
 }
 
 // SAFETY: used by one thread at a time.
@@ -36,7 +38,7 @@ impl Drop for Context {
 }
 
 /// Whether the encoder, or the generic codec layer, has the option.
-fn has_option(codec: &ffi::AVCodec, option: &CStr) -> bool {
+pub(super) fn has_option(codec: &ffi::AVCodec, option: &CStr) -> bool {
     let class = &codec.priv_class;
     // SAFETY: searching a fake object by its static class, as av_opt_find documents.
     let find = |class: &*const ffi::AVClass| unsafe {
@@ -112,28 +114,63 @@ pub(super) fn names(formats: &[ffi::AVPixelFormat]) -> String {
     formats.iter().map(|&f| format::name(f)).collect::<Vec<_>>().join(", ")
 }
 
-/// Encoders that refuse odd sizes for subsampled chroma, said before they do.
-pub(super) fn check_size(encoder: &str, target: ffi::AVPixelFormat, shape: Shape) -> Result<()> {
-    let Some(format) = format::native(target).filter(|f| f.model == Model::Yuv) else { return Ok(()) };
-    let strict = matches!(encoder, "libx264" | "libx265" | "libopenh264") || encoder.ends_with("_nvenc") || encoder.ends_with("_vaapi");
-    let odd = !shape.width.is_multiple_of(1 << format.chroma_shift_x) || !shape.height.is_multiple_of(1 << format.chroma_shift_y);
-    if strict && odd {
-        return Err(Error::failed(
-            format!("cannot encode {}x{} with {encoder}", shape.width, shape.height),
-            format!(
-                "{} needs sides that are multiples of {}x{}",
-                format::name(target),
-                1 << format.chroma_shift_x,
-                1 << format.chroma_shift_y
-            ),
-        )
-        .hint("use --pix-fmt yuv444p, or an encoder that takes odd sizes: -c:v ffv1, or libvpx-vp9 into .webm or .mkv"));
+/// What is encoded: the pixel format with its way, and the size.
+pub(super) struct Plan {
+    pub picked: Picked,
+    pub width: usize,
+    pub height: usize,
+    /// What was decided about the size.
+    pub warning: Option<String>,
+}
+
+/// Decides about sizes that the encoder refuses, before it does: odd ones with subsampled chroma.
+pub(super) fn plan(request: &EncoderRequest<'_>) -> Result<Plan> {
+    let EncoderRequest { chosen, spec, info, shape } = request;
+    let name = chosen.codec_name();
+    let (width, height) = (shape.width, shape.height);
+    let picked = pick_format(chosen.codec, spec, *shape, info)?;
+    let plan = Plan { picked, width, height, warning: None };
+    let Some(format) = format::native(plan.picked.target).filter(|f| f.model == Model::Yuv) else { return Ok(plan) };
+    let strict = matches!(name.as_str(), "libx264" | "libx265" | "libopenh264" | "libsvtav1")
+        || name.ends_with("_nvenc")
+        || name.ends_with("_vaapi");
+    let step = (1 << format.chroma_shift_x, 1 << format.chroma_shift_y);
+    if !strict || (width.is_multiple_of(step.0) && height.is_multiple_of(step.1)) {
+        return Ok(plan);
     }
-    Ok(())
+    let target = format::name(plan.picked.target);
+    let needs = format!("{target} needs sides that are multiples of {}x{}", step.0, step.1);
+    let resized = |to: (usize, usize), how: &str| Plan {
+        width: to.0,
+        height: to.1,
+        warning: Some(format!("the {width}x{height} picture is {how} to {}x{} for {name}: {needs}", to.0, to.1)),
+        ..plan
+    };
+    match spec.odd {
+        Odd::Pad => Ok(resized((width.next_multiple_of(step.0), height.next_multiple_of(step.1)), "padded")),
+        Odd::Crop if width >= step.0 && height >= step.1 => Ok(resized((width - width % step.0, height - height % step.1), "cropped")),
+        Odd::FullChroma => {
+            let full = PixelFormat { chroma_shift_x: 0, chroma_shift_y: 0, ..format.planar() };
+            let full = format::av(full).filter(|f| accepted(chosen.codec).is_none_or(|taken| taken.contains(f)));
+            let Some(full) = full else {
+                return Err(Error::failed(
+                    format!("cannot encode {width}x{height} with {name}"),
+                    "it takes no format without chroma subsampling",
+                )
+                .hint("use --odd pad or --odd crop"));
+            };
+            let spec = EncodeSpec { pix_fmt: Some(format::name(full)), ..(*spec).clone() };
+            let warning = format!("the {width}x{height} picture is encoded as {} for {name}: {needs}", format::name(full));
+            Ok(Plan { picked: pick_format(chosen.codec, &spec, *shape, info)?, width, height, warning: Some(warning) })
+        }
+        Odd::Error | Odd::Crop => Err(Error::failed(format!("cannot encode {width}x{height} with {name}"), needs).hint(
+            "use --odd pad, --odd crop or --odd 444, or an encoder that takes odd sizes: -c:v ffv1, or libvpx-vp9 into .webm or .mkv",
+        )),
+    }
 }
 
 /// Opens the encoder in the first time base that it takes: the input's, the same within 16 bits, one over the frame rate.
-pub(super) fn open_context(request: &EncoderRequest<'_>, picked: &Picked) -> Result<(Context, Rational)> {
+pub(super) fn open_context(request: &EncoderRequest<'_>, plan: &Plan) -> Result<(Context, Rational)> {
     let info = request.info;
     let rate = info.frame_rate.or(info.average_rate).unwrap_or(Rational { num: 25, den: 1 });
     let input = info.time_base.positive().unwrap_or(rate.inverse());
@@ -141,12 +178,16 @@ pub(super) fn open_context(request: &EncoderRequest<'_>, picked: &Picked) -> Res
     // SAFETY: writes to two local integers.
     unsafe { ffi::av_reduce(&mut reduced.num, &mut reduced.den, i64::from(input.num), i64::from(input.den), 65_535) };
     let mut bases = vec![input, Rational::from(reduced), rate.inverse()];
+    let constant = info.frame_rate.zip(info.average_rate).is_some_and(|(a, b)| a == b);
+    if request.spec.bitrate.is_some() && constant && counts_by_time_base(&request.chosen.codec_name()) {
+        bases.insert(0, rate.inverse());
+    }
     bases.retain(|b| b.positive().is_some());
     bases.dedup();
     let mark = log::Mark::now();
     let mut first_error = None;
     for base in bases {
-        match try_open(request, picked, (base, rate), mark) {
+        match try_open(request, plan, (base, rate), mark) {
             Ok(context) => return Ok((context, base)),
             Err(error) if error.kind() == crate::error::Kind::Usage => return Err(error),
             Err(error) => first_error = first_error.or(Some(error)),
@@ -155,19 +196,24 @@ pub(super) fn open_context(request: &EncoderRequest<'_>, picked: &Picked) -> Res
     Err(first_error.unwrap_or_else(|| Error::failed("cannot open the encoder", "it takes no time base")))
 }
 
-fn try_open(request: &EncoderRequest<'_>, picked: &Picked, (base, rate): (Rational, Rational), mark: log::Mark) -> Result<Context> {
+fn try_open(request: &EncoderRequest<'_>, plan: &Plan, (base, rate): (Rational, Rational), mark: log::Mark) -> Result<Context> {
+    let picked = &plan.picked;
     let EncoderRequest { chosen, spec, info, shape } = request;
     let name = chosen.codec_name();
     let operation = format!("cannot open the encoder {name}");
     // SAFETY: the codec is static; the result is checked.
-    let context = Context { raw: unsafe { ffi::avcodec_alloc_context3(chosen.codec) } };
+    let mut context = Context { raw: unsafe { ffi::avcodec_alloc_context3(chosen.codec) }, statistics: None };
     // SAFETY: fresh, exclusively owned.
     let Some(c) = (unsafe { context.raw.as_mut() }) else { return Err(Error::failed(operation, "out of memory")) };
     let side = |s: usize| i32::try_from(s).map_err(|e| Error::failed(&operation, e));
-    (c.width, c.height) = (side(shape.width)?, side(shape.height)?);
+    (c.width, c.height) = (side(plan.width)?, side(plan.height)?);
     c.pix_fmt = picked.target;
     c.time_base = base.av();
     c.framerate = rate.av();
+    if matches!(name.as_str(), "libvpx" | "libvpx-vp9" | "libaom-av1") {
+        // These take it for a frame's duration, and share the bits out by it.
+        c.ticks_per_frame = i32::try_from(rescale(1, rate.inverse(), base).max(1)).unwrap_or(1);
+    }
     c.sample_aspect_ratio = info.sample_aspect.positive().map_or(ffi::AVRational { num: 0, den: 1 }, Rational::av);
     c.color_range = if picked.target_full_range { ffi::AVColorRange::AVCOL_RANGE_JPEG } else { info.colour.range };
     c.color_primaries = info.colour.primaries;
@@ -193,11 +239,23 @@ fn try_open(request: &EncoderRequest<'_>, picked: &Picked, (base, rate): (Ration
     if interlaced {
         c.flags |= ffi::AV_CODEC_FLAG_INTERLACED_DCT as i32;
     }
-    let mut options = options(&name, chosen.codec, spec)?;
+    let mut options = options(&name, chosen.codec, spec, info)?;
+    if let Some(pass) = &spec.pass {
+        let statistics = pass.prepare(&name, &mut options)?;
+        c.flags |= if pass.first { ffi::AV_CODEC_FLAG_PASS1 } else { ffi::AV_CODEC_FLAG_PASS2 } as i32;
+        c.stats_in = statistics.as_ref().map_or(std::ptr::null_mut(), |text| text.as_ptr().cast_mut());
+        context.statistics = statistics;
+    }
     // SAFETY: a configured context and its own codec.
     let code = unsafe { ffi::avcodec_open2(context.raw, chosen.codec, options.as_mut()) };
     if code < 0 {
-        return Err(av_failed(operation, code, mark));
+        let error = av_failed(operation, code, mark);
+        let nvenc = name.ends_with("_nvenc");
+        return Err(if nvenc {
+            error.hint("it needs an NVIDIA GPU with its driver; -c:v libx264 or libx265 encodes on the CPU")
+        } else {
+            error
+        });
     }
     if let Some(unknown) = options.keys().first() {
         return Err(Error::usage(operation, format!("it has no option '{unknown}'")));
@@ -205,8 +263,14 @@ fn try_open(request: &EncoderRequest<'_>, picked: &Picked, (base, rate): (Ration
     Ok(context)
 }
 
+/// FFmpeg's own MPEG encoders, whose rate control takes the time base for the frame rate: with a finer clock they miss the
+/// rate many times over.
+fn counts_by_time_base(encoder: &str) -> bool {
+    matches!(encoder, "mpeg1video" | "mpeg2video" | "mpeg4" | "msmpeg4" | "msmpeg4v2" | "wmv1" | "wmv2" | "flv" | "mjpeg")
+}
+
 /// The user's options over the defaults.
-fn options(name: &str, codec: &ffi::AVCodec, spec: &EncodeSpec) -> Result<Dict> {
+fn options(name: &str, codec: &ffi::AVCodec, spec: &EncodeSpec, info: &SourceInfo) -> Result<Dict> {
     let mut dict = Dict::from_pairs(&spec.options, "encoder option")?;
     let mut user_rate =
         ["b", "cq", "qp", "q", "qscale", "global_quality", "lossless"].into_iter().any(|key| spec.options.iter().any(|(k, _)| k == key));
@@ -220,11 +284,13 @@ fn options(name: &str, codec: &ffi::AVCodec, spec: &EncodeSpec) -> Result<Dict> 
         dict.set(c"b", &c_string(bitrate, "bit rate")?);
         user_rate = true;
     }
-    if name == "libx265"
-        && let Some(params) = dict.get(c"x265-params")
-    {
-        // Its own log would go to stderr.
-        dict.set(c"x265-params", &c_string(&format!("log-level=none:{params}"), "encoder option")?);
+    // What the library shall know, the user's own words last: they win. x265's own log would go to stderr.
+    let quiet = (name == "libx265").then(|| "log-level=none".to_owned());
+    let params = if name == "libx265" { c"x265-params" } else { c"x264-params" };
+    let hdr = info.hdr.encoder_option(name).map(|(_, text)| text);
+    let parts: Vec<String> = quiet.into_iter().chain(hdr).chain(dict.get(params)).collect();
+    if !parts.is_empty() {
+        dict.set(params, &c_string(&parts.join(":"), "encoder option")?);
     }
     let quality = output_defaults::quality(name);
     for (key, value) in quality.other.iter().chain(if user_rate { &[] } else { quality.rate }) {

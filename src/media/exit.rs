@@ -6,9 +6,11 @@ use super::encoder_setup::{accepted, names};
 use super::info::SourceInfo;
 use super::output::EncodeSpec;
 use super::repack::Repack;
-use super::{c_string, format, owned};
+use super::{c_string, format, owned, palette};
 use crate::error::{Error, Result};
 use crate::frame::{Model, Shape};
+
+const PAL8: ffi::AVPixelFormat = ffi::AVPixelFormat::AV_PIX_FMT_PAL8;
 
 /// The pixel format that is encoded.
 pub(super) struct Picked {
@@ -29,6 +31,8 @@ pub(super) enum Way {
     Repack(Box<Repack>),
     /// swscale converts from this format.
     Scale(ffi::AVPixelFormat),
+    /// Every picture gets a palette of its own; frames come in this format.
+    Palette(ffi::AVPixelFormat),
 }
 
 /// What is to be encoded, and by which encoder.
@@ -82,8 +86,8 @@ impl Choice<'_> {
         let (warning, note) = match way {
             Way::AsIs => (None, None),
             Way::Repack(_) => (None, Some(format!("{text} (without loss)"))),
-            Way::Scale(_) if why == ASKED => (None, Some(text)),
-            Way::Scale(_) => (Some(text), None),
+            Way::Scale(_) | Way::Palette(_) if why == ASKED => (None, Some(text)),
+            Way::Scale(_) | Way::Palette(_) => (Some(text), None),
         };
         Ok(Picked { target, target_full_range, way, warning, note })
     }
@@ -125,6 +129,14 @@ impl Choice<'_> {
             return self.picked(source, self.full_range, "");
         }
         let why = format!("which does not take {}", self.frames());
+        let whole_colours = taken.iter().any(|&f| format::depth(f) >= 8 && !format::is_gray(f) && f != PAL8);
+        if let Some(source) = self.source.filter(|_| taken.contains(&PAL8) && !whole_colours && self.shape.format.model != Model::Gray)
+            && palette::available()
+        {
+            let text =
+                format!("{encoder} stores at most 256 colours: every picture gets a palette of its own, and more colours are diffused");
+            return Ok(Picked { target: PAL8, target_full_range: true, way: Way::Palette(source), warning: None, note: Some(text) });
+        }
         if let Some(exact) = self.exact(taken) {
             return self.picked(exact, self.full_range, &why);
         }
@@ -144,6 +156,11 @@ impl Choice<'_> {
                 .hint(format!("convert with {remedy}, or choose another encoder with -c:v"))
         };
         let (Some(source), Some(target)) = (self.source, nearest) else { return Err(refusal()) };
+        // Transparency is worth more than the colour planes' resolution.
+        let with_alpha = self.shape.format.alpha.then(|| self.yuv_with_alpha(taken)).flatten();
+        if let Some(target) = with_alpha.filter(|_| self.shape.format.model == Model::Rgb) {
+            return self.picked(target, self.full_range, &why);
+        }
         let loss = format::loss(source, target);
         let serious = ffi::FF_LOSS_RESOLUTION | ffi::FF_LOSS_DEPTH | ffi::FF_LOSS_COLORSPACE | ffi::FF_LOSS_CHROMA;
         // An encoder that takes no format of this colour model (PNG, GIF) can do nothing else, and its user expects it.
@@ -153,6 +170,16 @@ impl Choice<'_> {
             return Err(refusal());
         }
         self.picked(target, self.full_range || format::implies_full_range(target), &why)
+    }
+
+    /// For RGB with alpha and an encoder that has alpha beside Y, U and V only (VP9): the format with the most chroma.
+    fn yuv_with_alpha(&self, taken: &[ffi::AVPixelFormat]) -> Option<ffi::AVPixelFormat> {
+        let fits = |&f: &ffi::AVPixelFormat| {
+            let native = format::native(f)?;
+            let keeps = native.alpha && native.model == Model::Yuv && native.depth >= self.shape.format.depth.min(10);
+            keeps.then_some((native.chroma_shift_x + native.chroma_shift_y, native.depth, f))
+        };
+        taken.iter().filter_map(fits).min_by_key(|&(shift, depth, _)| (shift, depth)).map(|(_, _, f)| f)
     }
 
     /// The frames' format, by FFmpeg's name if it has one.

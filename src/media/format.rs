@@ -4,6 +4,7 @@ use ffmpeg_next::ffi;
 
 use super::owned;
 use super::repack::{Places, Repack};
+use crate::error::{Error, Result};
 use crate::frame::{Model, Packing, PixelFormat, Sample};
 
 /// FFmpeg's enum value for a raw number; None for AV_PIX_FMT_NONE and numbers that this build does not know.
@@ -68,6 +69,17 @@ fn native_of(d: &ffi::AVPixFmtDescriptor) -> Option<PixelFormat> {
     let packings = [(Packing::Planar, false), (Packing::SemiPlanar, false), (Packing::SemiPlanar, true), (Packing::Planar, true)];
     let mut candidates = packings.into_iter().map(|(packing, high_bits)| PixelFormat { packing, high_bits, ..planar });
     candidates.find(|&format| Places::of_native(format) == places)
+}
+
+/// The native format of FFmpeg's name for it.
+///
+/// # Errors
+/// FFmpeg has no such format, or its samples would be converted on entry.
+pub fn named(name: &str) -> Result<PixelFormat> {
+    let found = descriptors().map(|(id, _)| id).find(|&id| self::name(id) == name);
+    let wrong = |cause: &str| Error::usage(format!("cannot use the pixel format '{name}'"), cause).hint("ffmpeg -pix_fmts lists them");
+    let id = found.ok_or_else(|| wrong("FFmpeg has no such format"))?;
+    native(id).ok_or_else(|| wrong("its samples are converted before they are filtered; name the format that they become"))
 }
 
 /// Where the components of FFmpeg's `format` lie; None when not at regular places.

@@ -1,11 +1,15 @@
 //! What the input says about itself, copied out of the demuxer so that the output can be built on another thread.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ffmpeg_next::ffi;
 
+use super::captions::Captions;
+use super::hdr::Hdr;
 use super::owned::{self, Dict, Params};
-use super::{Rational, format, redact, timestamp};
+use super::select::Selected;
+use super::{Rational, c_string, format, redact, timestamp};
 use crate::error::Result;
 use crate::frame::Shape;
 
@@ -47,7 +51,13 @@ pub struct StreamInfo {
     pub codec: String,
     /// Unit of its time stamps, in seconds.
     pub time_base: Rational,
+    /// Whether it is to be carried over.
+    pub(super) selected: bool,
+    /// The container's number of the stream (MPEG-TS: PID).
+    pub(super) id: i32,
     pub(super) params: Params,
+    /// The picture, of cover art.
+    pub(super) attached: Option<Vec<u8>>,
     pub(super) metadata: Dict,
     pub(super) disposition: i32,
     pub(super) sample_aspect: ffi::AVRational,
@@ -78,6 +88,14 @@ impl Colour {
     pub fn full_range(&self) -> bool {
         self.range == ffi::AVColorRange::AVCOL_RANGE_JPEG
     }
+}
+
+/// One service of a transport stream.
+pub(super) struct Program {
+    pub id: i32,
+    /// Indices of its streams.
+    pub streams: Vec<usize>,
+    pub metadata: Dict,
 }
 
 pub(super) struct Chapter {
@@ -128,12 +146,19 @@ pub struct SourceInfo {
     pub video: usize,
     /// Every stream.
     pub streams: Vec<StreamInfo>,
-    /// What is subtracted from every time of the input, in microseconds: its start, where that is far from zero.
+    /// What is subtracted from every time of the input, in microseconds: its start, where that is far from zero, and what
+    /// `--ss` skips.
     pub(super) start_us: i64,
+    /// The input's start where it is far from zero, in microseconds.
+    pub(super) far_start_us: i64,
     pub(super) field_order: ffi::AVFieldOrder,
     /// The coded pixel format; None when it is unknown or there is no decoder.
     pub(super) coded_format: Option<ffi::AVPixelFormat>,
     pub(super) bits_per_raw_sample: i32,
+    pub(super) hdr: Hdr,
+    /// Captions of the pictures between source and encoder.
+    pub(super) captions: Arc<Captions>,
+    pub(super) programs: Vec<Program>,
     pub(super) metadata: Dict,
     pub(super) chapters: Vec<Chapter>,
 }
@@ -156,7 +181,10 @@ impl SourceInfo {
             kind: StreamKind::Video,
             codec: "none".to_owned(),
             time_base,
+            selected: true,
+            id: 0,
             params: Params::empty_video()?,
+            attached: None,
             metadata: Dict::new(),
             disposition: ffi::AV_DISPOSITION_DEFAULT,
             sample_aspect: unknown,
@@ -192,18 +220,54 @@ impl SourceInfo {
             video: 0,
             streams: vec![stream],
             start_us: 0,
+            far_start_us: 0,
             field_order: ffi::AVFieldOrder::AV_FIELD_UNKNOWN,
             bits_per_raw_sample: 0,
+            hdr: Hdr::default(),
+            captions: Arc::default(),
+            programs: Vec::new(),
             metadata: Dict::new(),
             chapters: Vec::new(),
         })
     }
 
+    /// Moves the time code, which names the first frame, by `us` microseconds.
+    pub(super) fn advance_time_code(&mut self, us: i64) {
+        let Some(rate) = self.frame_rate else { return };
+        let dicts = self.streams.iter_mut().map(|s| &mut s.metadata).chain(std::iter::once(&mut self.metadata));
+        for metadata in dicts {
+            let Some(text) = metadata.get(c"timecode") else { continue };
+            let moved = c_string(&text, "time code").ok().and_then(|text| {
+                // SAFETY: plain data; a terminated string; the buffer is as large as FFmpeg asks.
+                unsafe {
+                    let mut code: ffi::AVTimecode = std::mem::zeroed();
+                    if ffi::av_timecode_init_from_string(&mut code, rate.av(), text.as_ptr(), std::ptr::null_mut()) < 0 {
+                        return None;
+                    }
+                    // Whole frames that begin before the cut.
+                    let frames = ffi::av_rescale_rnd(
+                        us,
+                        i64::from(rate.num),
+                        i64::from(rate.den) * i64::from(ffi::AV_TIME_BASE),
+                        ffi::AVRounding::AV_ROUND_UP,
+                    );
+                    let mut buffer = [0 as libc::c_char; 32];
+                    ffi::av_timecode_make_string(&code, buffer.as_mut_ptr(), i32::try_from(frames).ok()?);
+                    owned::text(buffer.as_ptr())
+                }
+            });
+            if let Some(moved) = moved.and_then(|text| c_string(&text, "time code").ok()) {
+                metadata.set(c"timecode", &moved);
+            }
+        }
+    }
+
     /// Reads everything out of an opened, probed demuxer.
     ///
     /// # Safety
-    /// `context` is valid, and `video` is the index of one of its streams.
-    pub(super) unsafe fn read(context: *mut ffi::AVFormatContext, video: usize, url: &str, live: bool) -> Result<Self> {
+    /// `context` is valid, and `selected` was chosen among its streams.
+    pub(super) unsafe fn read(context: *mut ffi::AVFormatContext, selected: &Selected, url: &str, live: bool) -> Result<Self> {
+        let video = selected.video;
         // SAFETY: the caller's promise; streams and chapters are arrays of the stated lengths, read only.
         unsafe {
             let c = &*context;
@@ -211,6 +275,16 @@ impl SourceInfo {
             let mut streams = Vec::with_capacity(count);
             for index in 0..count {
                 streams.push(read_stream(&**c.streams.add(index), index)?);
+            }
+            for (stream, &kept) in streams.iter_mut().zip(&selected.kept) {
+                stream.selected = kept;
+            }
+            let hdr = streams.get(video).map_or_else(Hdr::default, |s: &StreamInfo| Hdr::of_stream(&s.side_data));
+            let mut programs = Vec::new();
+            for index in 0..c.nb_programs as usize {
+                let program = &**c.programs.add(index);
+                let members = (0..program.nb_stream_indexes as usize).map(|n| *program.stream_index.add(n) as usize).collect();
+                programs.push(Program { id: program.id, streams: members, metadata: Dict::copy_of(program.metadata) });
             }
             let mut chapters = Vec::new();
             for index in 0..c.nb_chapters as usize {
@@ -267,8 +341,12 @@ impl SourceInfo {
                 video,
                 streams,
                 start_us: 0,
+                far_start_us: 0,
                 field_order: params.field_order,
                 bits_per_raw_sample: params.bits_per_raw_sample,
+                hdr,
+                captions: Arc::default(),
+                programs,
                 metadata: Dict::copy_of(c.metadata),
                 chapters,
             })
@@ -307,7 +385,10 @@ unsafe fn read_stream(stream: &ffi::AVStream, index: usize) -> Result<StreamInfo
             kind,
             codec: codec_name(params.codec_id),
             time_base: stream.time_base.into(),
+            selected: true,
+            id: stream.id,
             params: Params::copy_of(params)?,
+            attached: attached(stream),
             metadata: Dict::copy_of(stream.metadata),
             disposition: stream.disposition,
             sample_aspect: stream.sample_aspect_ratio,
@@ -316,6 +397,18 @@ unsafe fn read_stream(stream: &ffi::AVStream, index: usize) -> Result<StreamInfo
             side_data,
         })
     }
+}
+
+/// The picture of cover art.
+///
+/// # Safety
+/// As for [`read_stream`].
+unsafe fn attached(stream: &ffi::AVStream) -> Option<Vec<u8>> {
+    let picture = &stream.attached_pic;
+    let bytes = usize::try_from(picture.size).ok().filter(|&n| n > 0 && !picture.data.is_null())?;
+    let cover = stream.disposition & ffi::AV_DISPOSITION_ATTACHED_PIC != 0;
+    // SAFETY: a packet's data has the stated size.
+    cover.then(|| unsafe { std::slice::from_raw_parts(picture.data, bytes) }.to_vec())
 }
 
 fn rotation(stream: Option<&StreamInfo>) -> i32 {

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use ffmpeg_next::ffi;
 
@@ -9,11 +10,13 @@ use super::decode::{DecodeSource, SourceOptions, Start};
 use super::info::SourceInfo;
 use super::io::{FdInput, Interrupt};
 use super::owned::{self, Dict};
-use super::reader::MICROSECONDS;
-use super::sequence::Sequence;
+use super::select::{Select, select};
+use super::sequence::{Gaps, Images, Sequence};
+use super::window::{MICROSECONDS, Window};
 use super::{av_failed, c_string, describe, log, prepare, redact, rescale, timestamp};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+use crate::frame_log::FrameLog;
 
 /// Starts up to here are kept as they are.
 const NEAR_ZERO_US: i64 = 1_000_000;
@@ -31,6 +34,28 @@ pub struct InputSpec {
     pub threads: Option<usize>,
     /// Stop after this many frames.
     pub frames: Option<u64>,
+    /// Begin this many microseconds after the input's start.
+    pub from_us: Option<i64>,
+    /// End this many microseconds after the input's start.
+    pub to_us: Option<i64>,
+    /// Which streams.
+    pub select: Select,
+    /// What a missing number of an image sequence means.
+    pub gaps: Gaps,
+    /// What a change of the picture in mid-stream means.
+    pub on_change: OnChange,
+    /// Where every packet and frame is noted.
+    pub log: Option<Arc<FrameLog>>,
+}
+
+/// What a change of size, aspect or pixel format in mid-stream means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnChange {
+    /// Later pictures are scaled to the first one's size, with a warning.
+    #[default]
+    Scale,
+    /// The run fails.
+    Error,
 }
 
 /// The demuxer's context and what it needs to live; fields drop in the right order.
@@ -62,9 +87,7 @@ pub struct Input {
     info: SourceInfo,
     spec: InputSpec,
     cancel: Cancel,
-    warnings: Vec<String>,
-    /// Images of a sequence before its end or first gap.
-    images: Option<u64>,
+    images: Option<Images>,
 }
 
 /// What kind of place the input's name is.
@@ -90,7 +113,6 @@ impl Input {
         let tried = format!("cannot open input '{name}'");
         let place = place(&spec.url, &tried, spec.format.is_some())?;
         let mut options = Dict::from_pairs(&spec.options, "input option")?;
-        let mut warnings = Vec::new();
         let mut io = None;
         let mut images = None;
         let mut format_name = spec.format.clone();
@@ -108,22 +130,16 @@ impl Input {
             Place::File => url = format!("file:{}", spec.url),
             Place::Sequence(sequence) => {
                 let start = options.get(c"start_number").and_then(|n| n.parse().ok()).unwrap_or(0);
-                let found = sequence.scan(start).ok_or_else(|| Error::failed(&tried, "no file matches this image sequence"))?;
+                let found = sequence.images(start, spec.gaps).map_err(|e| e.context(&tried))?;
                 format_name = format_name.or(Some("image2".to_owned()));
-                options.set_default(c"start_number", &c_string(&found.first.to_string(), "start number")?);
-                // The demuxer finds the end by leaps, which cross narrow gaps and fail there.
-                images = Some(found.last - found.first + 1);
-                if let Some(next) = found.after_gap {
-                    warnings.push(format!(
-                        "the image sequence '{name}' has a gap after number {}: it ends there, images from {next} on are not read",
-                        found.last
-                    ));
-                }
+                options.set(c"start_number", &c_string(&found.first().to_string(), "start number")?);
+                url = found.pattern().unwrap_or(url);
+                images = Some(found);
             }
             Place::Url => {}
         }
         let interrupt = Interrupt::at_once(cancel);
-        let mut demuxer = open_context(
+        let demuxer = open_context(
             &OpenRequest { spec, tried: &tried, url: &url, format: format_name.as_deref(), cancel },
             options,
             io,
@@ -140,18 +156,24 @@ impl Input {
         if code < 0 {
             return Err(av_failed(tried, code, mark));
         }
-        let video = best_video(&mut demuxer, &tried, mark)?;
-        // SAFETY: the context is open and probed, and `video` is one of its streams.
-        let mut info = unsafe { SourceInfo::read(context, video, &spec.url, live) }?;
-        if let Some(limit) = spec.frames.into_iter().chain(images).min() {
+        // SAFETY: the context is open and probed, and what was selected are its streams.
+        let mut info = unsafe {
+            let selected = select(context, &spec.select, &tried, mark)?;
+            for (index, _) in selected.kept.iter().enumerate().filter(|(_, kept)| !**kept) {
+                (**(*context).streams.add(index)).discard = ffi::AVDiscard::AVDISCARD_ALL;
+            }
+            SourceInfo::read(context, &selected, &spec.url, live)
+        }?;
+        start_at_zero(&demuxer, &mut info);
+        cut(&demuxer, &mut info, spec).map_err(|e| e.context(&tried))?;
+        if let Some(limit) = spec.frames.into_iter().chain(images.as_ref().map(Images::count)).min() {
             info.frames = Some(info.frames.map_or(limit, |n| n.min(limit)));
         }
-        start_at_zero(&demuxer, &mut info);
         if (info.width == 0 || info.height == 0) && info.shape.is_none() && matches!(place, Place::File) {
             let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
             return Err(Error::failed(tried, format!("its video stream has no picture size: the header is damaged or cut off{lines}")));
         }
-        Ok(Self { demuxer, info, spec: spec.clone(), cancel: cancel.clone(), warnings, images })
+        Ok(Self { demuxer, info, spec: spec.clone(), cancel: cancel.clone(), images })
     }
 
     /// What the headers say.
@@ -164,10 +186,56 @@ impl Input {
     /// # Errors
     /// No decoder for the codec, no frame that can be decoded, no memory, or cancelled.
     pub fn into_source(self, options: SourceOptions) -> Result<DecodeSource> {
-        let Self { demuxer, info, spec, cancel, warnings, images } = self;
-        let start = Start { demuxer, info, cancel, warnings, images, frames: spec.frames, threads: spec.threads };
-        DecodeSource::new(start, options)
+        let Self { demuxer, info, spec, cancel, images } = self;
+        let length_us = spec.to_us.map(|to| to - spec.from_us.unwrap_or(0));
+        let window = Window { starts: spec.from_us.is_some(), length_us, frames: spec.frames };
+        DecodeSource::new(Start { demuxer, info, cancel, images, window, spec }, options)
     }
+}
+
+/// Has times counted from `--ss`, and cuts chapters and time code to the part that is wanted.
+fn cut(demuxer: &Demuxer, info: &mut SourceInfo, spec: &InputSpec) -> Result<()> {
+    let from = spec.from_us.unwrap_or(0);
+    if spec.to_us.is_some_and(|to| to <= from) {
+        return Err(Error::usage("nothing is left", "--to is not after --ss").hint("both count from the input's start"));
+    }
+    if let Some(duration) = info.duration.and_then(|d| i64::try_from(d.as_micros()).ok()).filter(|&d| from >= d && d > 0) {
+        let seconds = |us: i64| us as f64 / f64::from(ffi::AV_TIME_BASE);
+        return Err(Error::failed(
+            "nothing is left",
+            format!("--ss {:.3} is not before its end at {:.3} s", seconds(from), seconds(duration)),
+        ));
+    }
+    let end = spec.to_us.map(|to| to - from);
+    if spec.from_us.is_some() {
+        // SAFETY: the context is open and probed.
+        let start = timestamp(unsafe { (*demuxer.as_ptr()).start_time }).unwrap_or(0);
+        // Chapters were moved by what was subtracted so far.
+        let moved = start + from - info.start_us;
+        info.start_us = start + from;
+        for chapter in &mut info.chapters {
+            let shift = rescale(moved, MICROSECONDS, chapter.time_base.into());
+            (chapter.start, chapter.end) = (chapter.start.saturating_sub(shift), chapter.end.saturating_sub(shift));
+        }
+        info.chapters.retain(|c| c.end > 0);
+        info.chapters.iter_mut().for_each(|c| c.start = c.start.max(0));
+        info.advance_time_code(from);
+    }
+    if let Some(end) = end {
+        let limit = |c: &super::info::Chapter| rescale(end, MICROSECONDS, c.time_base.into());
+        info.chapters.retain(|c| c.start < limit(c));
+        for chapter in &mut info.chapters {
+            chapter.end = chapter.end.min(limit(chapter));
+        }
+    }
+    if let (Some(duration), Some(frames)) = (info.duration, info.frames)
+        && (from > 0 || end.is_some())
+    {
+        let whole = duration.as_micros() as f64;
+        let part = end.map_or(whole - from as f64, |end| (end as f64).min(whole - from as f64));
+        info.frames = (whole > 0.0).then(|| (frames as f64 * part / whole).round().max(1.0) as u64);
+    }
+    Ok(())
 }
 
 /// Has every time counted from the input's start when that is far from zero (broadcasts, cameras), as ffmpeg does; a start
@@ -175,7 +243,7 @@ impl Input {
 fn start_at_zero(demuxer: &Demuxer, info: &mut SourceInfo) {
     // SAFETY: the context is open and probed.
     let Some(start) = timestamp(unsafe { (*demuxer.as_ptr()).start_time }).filter(|start| start.abs() > NEAR_ZERO_US) else { return };
-    info.start_us = start;
+    (info.start_us, info.far_start_us) = (start, start);
     for chapter in &mut info.chapters {
         let shift = rescale(start, MICROSECONDS, chapter.time_base.into());
         chapter.start = chapter.start.saturating_sub(shift).max(0);
@@ -288,29 +356,10 @@ fn probe(url: &str) -> Option<String> {
     }
 }
 
-fn best_video(demuxer: &mut Demuxer, tried: &str, mark: log::Mark) -> Result<usize> {
-    let context = demuxer.as_ptr();
-    // SAFETY: the context is open; a null decoder pointer asks for the stream alone.
-    let (best, count, kinds) = unsafe {
-        let best = ffi::av_find_best_stream(context, ffi::AVMediaType::AVMEDIA_TYPE_VIDEO, -1, -1, std::ptr::null_mut(), 0);
-        let count = (*context).nb_streams as usize;
-        let kinds: Vec<_> = (0..count)
-            .map(|i| {
-                let stream = &**(*context).streams.add(i);
-                ((*stream.codecpar).codec_type, stream.disposition & ffi::AV_DISPOSITION_ATTACHED_PIC != 0)
-            })
-            .collect();
-        (best, count, kinds)
-    };
-    if count == 0 {
-        let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
-        return Err(Error::failed(tried, format!("it holds no stream at all: the header is damaged or cut off{lines}")));
-    }
-    let usable = |index: usize| kinds.get(index).is_some_and(|&(_, cover)| !cover);
-    usize::try_from(best).ok().filter(|&i| usable(i)).ok_or_else(|| {
-        let audio = kinds.iter().any(|&(kind, _)| kind == ffi::AVMediaType::AVMEDIA_TYPE_AUDIO);
-        Error::failed(tried, if audio { "it has sound but no video stream" } else { "it has no video stream" })
-    })
+/// Whether an input cannot be read twice: a camera, a pipe, a live stream.
+pub fn is_live(url: &str) -> bool {
+    let special = std::fs::metadata(url).is_ok_and(|m| m.file_type().is_fifo() || m.file_type().is_char_device());
+    url == "-" || special || is_live_url(url)
 }
 
 fn is_live_url(url: &str) -> bool {

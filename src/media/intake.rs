@@ -9,6 +9,7 @@ use super::convert::{Converter, Picture};
 use super::counters::MediaCounters;
 use super::decode::SourceOptions;
 use super::format;
+use super::input::OnChange;
 use super::owned::AvFrame;
 use super::repack::{Memory, Repack};
 use super::slab::slab_of;
@@ -23,6 +24,10 @@ pub(super) struct Intake {
     pub full_range: bool,
     pub options: SourceOptions,
     pub counters: Arc<MediaCounters>,
+    /// What a change in mid-stream means.
+    pub on_change: OnChange,
+    /// The first frame's sample aspect, 0 if unknown.
+    pub aspect: (i32, i32),
     /// The first frame's coded format.
     pub coded: Option<ffi::AVPixelFormat>,
     converter: Converter,
@@ -34,11 +39,31 @@ pub(super) struct Intake {
 
 impl Intake {
     pub(super) fn new(name: String, shape: Shape, options: SourceOptions, counters: Arc<MediaCounters>) -> Self {
-        Self { name, shape, full_range: false, options, counters, coded: None, converter: Converter::new(), repack: None, converted: None }
+        Self {
+            name,
+            shape,
+            full_range: false,
+            options,
+            counters,
+            on_change: OnChange::Scale,
+            aspect: (0, 0),
+            coded: None,
+            converter: Converter::new(),
+            repack: None,
+            converted: None,
+        }
     }
 
     /// Where the frame's samples are, and what keeps them.
     pub(super) fn take(&mut self, frame: AvFrame) -> Result<(FrameLayout, FrameMem)> {
+        let aspect = frame.get().sample_aspect_ratio;
+        if aspect.num > 0 && self.aspect.0 > 0 && (aspect.num, aspect.den) != self.aspect {
+            let (num, den) = self.aspect;
+            self.changed(
+                format!("the sample aspect changes from {num}:{den} to {}:{} in mid-stream", aspect.num, aspect.den),
+                "the output keeps the first one",
+            )?;
+        }
         let Some((layout, place)) = self.in_place(&frame) else { return self.convert(&frame) };
         let object = NonNull::new(frame.into_raw().cast()).ok_or_else(|| Error::failed("cannot decode", "out of memory"))?;
         // SAFETY: the object is an AVFrame that nobody else owns; freeing it is sound from any thread.
@@ -89,6 +114,19 @@ impl Intake {
         }
     }
 
+    /// A change in mid-stream: said, or the end.
+    fn changed(&self, what: String, consequence: &str) -> Result<()> {
+        match self.on_change {
+            OnChange::Scale => {
+                self.counters.warn(format!("{what}; {consequence}"));
+                Ok(())
+            }
+            OnChange::Error => {
+                Err(Error::failed(format!("cannot filter input '{}'", self.name), format!("{what}, and --on-change error says to stop")))
+            }
+        }
+    }
+
     /// Brings a frame into the run's shape in a slab of its own.
     fn convert(&mut self, frame: &AvFrame) -> Result<(FrameLayout, FrameMem)> {
         let raw = frame.get();
@@ -100,13 +138,8 @@ impl Intake {
         // A yuvj format is the same samples under another name.
         let same_format = |coded| coded == from || (format::native(from).is_some() && format::native(coded) == format::native(from));
         if !same_size || !self.coded.is_none_or(same_format) {
-            self.counters.warn(format!(
-                "the picture changes to {}x{} {} in mid-stream; it is converted to the first frame's {}",
-                raw.width,
-                raw.height,
-                format::name(from),
-                self.shape
-            ));
+            let what = format!("the picture changes to {}x{} {} in mid-stream", raw.width, raw.height, format::name(from));
+            self.changed(what, &format!("it is converted to the first frame's {}", self.shape))?;
         }
         let (layout, pool) = match &self.converted {
             Some(both) => both,

@@ -9,9 +9,13 @@ use std::fmt;
 use ffmpeg_next::ffi;
 
 use crate::error::{Error, Result};
+use crate::frame_log::Entry;
 
+mod captions;
+mod carry;
 mod container;
 mod convert;
+mod copy_params;
 mod counters;
 mod decode;
 mod doctor;
@@ -19,6 +23,7 @@ mod encode;
 mod encoder_setup;
 mod exit;
 pub mod format;
+mod hdr;
 mod info;
 mod input;
 mod intake;
@@ -28,19 +33,29 @@ mod mux;
 mod output;
 mod output_defaults;
 mod owned;
+mod palette;
 mod reader;
 mod repack;
+mod select;
 mod sequence;
 mod slab;
+mod subtitles;
+mod tags;
+mod trial;
+mod two_pass;
+mod window;
 
 pub use counters::MediaCounters;
 pub use decode::{DecodeSource, SourceOptions};
 pub use doctor::{Doctor, Part, doctor};
 pub use encode::VideoEncoder;
 pub use info::{Colour, SourceInfo, StreamInfo, StreamKind};
-pub use input::{Input, InputSpec};
+pub use input::{Input, InputSpec, OnChange, is_live};
 pub use mux::FileMuxer;
-pub use output::{EncodeSpec, OutputTarget, check_output, open_output};
+pub use output::{EncodeSpec, Odd, OutputTarget, check_output, open_encoder, open_output};
+pub use select::Select;
+pub use sequence::Gaps;
+pub use two_pass::Pass;
 
 /// An encoded packet, owned. Its stream index is the input's; its time base is the input stream's for copied packets
 /// and the encoder's for encoded ones.
@@ -98,6 +113,15 @@ impl Packet {
     pub fn duration(&self) -> i64 {
         // SAFETY: as in `stream`.
         unsafe { (*self.raw).duration }
+    }
+
+    /// What the frame log says about it.
+    fn entry(&self, stage: &'static str, base: Rational) -> Entry {
+        // SAFETY: as in `stream`.
+        let key = unsafe { (*self.raw).flags } & ffi::AV_PKT_FLAG_KEY != 0;
+        let time_base = (base.num, base.den);
+        let (pts, dts, duration, size) = (self.pts(), self.dts(), self.duration(), self.bytes());
+        Entry { stage, stream: self.stream(), pts, dts, duration, time_base, size, key: Some(key) }
     }
 
     /// Payload in bytes.

@@ -1,19 +1,23 @@
 //! Choosing and opening an output: container, encoder, then the file; checked as early as possible.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ffmpeg_next::ffi;
 
 use super::container::maps;
+use super::copy_params::{self, COPY_PARAMS};
 use super::encode::VideoEncoder;
 use super::encoder_setup::{self, EncoderRequest};
 use super::info::{SourceInfo, codec_name};
 use super::mux::FileMuxer;
 use super::owned;
+use super::two_pass::Pass;
 use super::{c_string, output_defaults, prepare, redact};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::frame::Shape;
+use crate::frame_log::FrameLog;
 
 /// How to encode and mux.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +40,28 @@ pub struct EncodeSpec {
     pub format: Option<String>,
     /// Muxer and protocol options.
     pub mux_options: Vec<(String, String)>,
+    /// Which of two passes this is, if there are two.
+    pub pass: Option<Pass>,
+    /// What to do about a size that the encoder refuses.
+    pub odd: Odd,
+    /// Leave the index of MP4 and MOV at the end.
+    pub index_last: bool,
+    /// Where every packet and frame is noted.
+    pub log: Option<Arc<FrameLog>>,
+}
+
+/// What to do about a size that the encoder refuses (odd sides with subsampled chroma).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Odd {
+    /// Refuse, before anything is written.
+    #[default]
+    Error,
+    /// Repeat the last column or row.
+    Pad,
+    /// Cut the last column or row off.
+    Crop,
+    /// Encode without chroma subsampling.
+    FullChroma,
 }
 
 /// Where the output goes.
@@ -72,6 +98,9 @@ impl Chosen {
 /// # Errors
 /// Usage errors that name the option; a failure when the folder is missing.
 pub fn check_output(final_name: &str, spec: &EncodeSpec) -> Result<()> {
+    // The input's codec is not known yet.
+    let later = EncodeSpec { codec: None, options: Vec::new(), crf: None, preset: None, ..spec.clone() };
+    let spec = if spec.codec.as_deref() == Some(COPY_PARAMS) { &later } else { spec };
     let chosen = choose(final_name, spec)?;
     encoder_setup::check_options(chosen.codec, spec)?;
     if !final_name.contains("://") && final_name != "-" {
@@ -138,8 +167,21 @@ fn find_encoder(name: &str, tried: &str) -> Result<&'static ffi::AVCodec> {
         Some(codec) if codec.type_ == ffi::AVMediaType::AVMEDIA_TYPE_VIDEO => Ok(codec),
         Some(_) => Err(Error::usage(tried, format!("'{name}' is not a video encoder"))),
         None if name == "copy" => Err(Error::usage(tried, "the filtered video cannot be copied; it must be encoded")),
+        None if name.ends_with("_nvenc") => Err(Error::usage(tried, format!("this FFmpeg has no encoder '{name}'"))
+            .hint("it was built without NVENC; -c:v libx264 or libx265 encodes on the CPU")),
         None => Err(Error::usage(tried, format!("this FFmpeg has no encoder '{name}'")).hint("convoy doctor lists the encoders found")),
     }
+}
+
+/// Opens the encoder alone: for the first of two passes.
+///
+/// # Errors
+/// The encoder cannot take the frames, or an option is wrong.
+pub fn open_encoder(final_name: &str, spec: &EncodeSpec, info: &SourceInfo, shape: Shape) -> Result<VideoEncoder> {
+    let spec = &copy_params::resolve(spec, info)?;
+    let chosen = choose(final_name, spec)?;
+    encoder_setup::check_options(chosen.codec, spec)?;
+    VideoEncoder::open(&EncoderRequest { chosen, spec, info, shape })
 }
 
 /// Opens encoder and output for frames of `shape`.
@@ -153,8 +195,8 @@ pub fn open_output(
     shape: Shape,
     cancel: &Cancel,
 ) -> Result<(VideoEncoder, FileMuxer)> {
-    let chosen = choose(target.final_name, spec)?;
-    let encoder = VideoEncoder::open(&EncoderRequest { chosen, spec, info, shape })?;
+    let spec = &copy_params::resolve(spec, info)?;
+    let encoder = open_encoder(target.final_name, spec, info, shape)?;
     let muxer = FileMuxer::open(target, spec, info, &encoder, cancel)?;
     Ok((encoder, muxer))
 }

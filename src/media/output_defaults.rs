@@ -54,8 +54,7 @@ pub(super) struct Quality {
 pub(super) fn quality(encoder: &str) -> Quality {
     match encoder {
         "libx264" | "libx264rgb" => Quality { rate: &[("crf", "18")], other: &[("preset", "medium")] },
-        // Its own log would go to stderr.
-        "libx265" => Quality { rate: &[("crf", "20")], other: &[("preset", "medium"), ("x265-params", "log-level=none")] },
+        "libx265" => Quality { rate: &[("crf", "20")], other: &[("preset", "medium")] },
         // A bit rate of 0 makes crf a constant quality.
         "libvpx-vp9" => Quality { rate: &[("crf", "24"), ("b", "0")], other: &[("row-mt", "1"), ("cpu-used", "2")] },
         "libvpx" => Quality { rate: &[("crf", "10"), ("b", "4M")], other: &[("cpu-used", "2")] },

@@ -194,6 +194,25 @@ impl AvFrame {
         unsafe { &mut *self.raw }
     }
 
+    /// The side data of a kind, if the frame has some.
+    pub(super) fn side_data(&self, kind: ffi::AVFrameSideDataType) -> Option<&[u8]> {
+        // SAFETY: a valid frame; the entry's data has the stated size and lives as long as the frame.
+        unsafe {
+            let entry = ffi::av_frame_get_side_data(self.raw, kind).as_ref()?;
+            (!entry.data.is_null()).then(|| std::slice::from_raw_parts(entry.data, entry.size))
+        }
+    }
+
+    /// Adds side data of a kind; false when memory is short.
+    pub(super) fn add_side_data(&mut self, kind: ffi::AVFrameSideDataType, bytes: &[u8]) -> bool {
+        // SAFETY: a valid frame; the fresh entry has room for `bytes`.
+        unsafe {
+            let Some(entry) = ffi::av_frame_new_side_data(self.raw, kind, bytes.len()).as_mut() else { return false };
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), entry.data, bytes.len());
+        }
+        true
+    }
+
     /// Gives the frame away, to be taken back with [`AvFrame::from_raw`].
     pub(super) fn into_raw(self) -> *mut ffi::AVFrame {
         std::mem::ManuallyDrop::new(self).raw

@@ -9,12 +9,12 @@ use super::counters::MediaCounters;
 use super::info::SourceInfo;
 use super::input::{Demuxer, is_interrupt, read_error};
 use super::io::pause;
+use super::sequence::Images;
+use super::window::MICROSECONDS;
 use super::{Packet, Rational, describe, log, rescale, timestamp};
 use crate::cancel::Cancel;
 use crate::error::Result;
-
-/// FFmpeg's unit for times of a whole file.
-pub(super) const MICROSECONDS: Rational = Rational { num: 1, den: ffi::AV_TIME_BASE };
+use crate::frame_log::FrameLog;
 
 /// Damaged packets in a row, with none read in between, after which nothing more is expected. A file that is cut off gives
 /// one for each sample that its index still lists.
@@ -76,6 +76,15 @@ impl Promise {
     }
 }
 
+/// What a reader is made of.
+pub(super) struct Open {
+    pub demuxer: Demuxer,
+    pub cancel: Cancel,
+    /// Images of a sequence.
+    pub images: Option<Images>,
+    pub log: Option<Arc<FrameLog>>,
+}
+
 /// The demuxer, as the decoder sees it.
 pub(super) struct Reader {
     demuxer: Demuxer,
@@ -89,7 +98,8 @@ pub(super) struct Reader {
     start_us: i64,
     promise: Promise,
     /// Images of a sequence that may be read.
-    images: Option<u64>,
+    images: Option<Images>,
+    log: Option<Arc<FrameLog>>,
     pictures: u64,
     /// Latest end of a packet in microseconds, on the input's clock.
     end_us: i64,
@@ -100,17 +110,18 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(demuxer: Demuxer, info: &SourceInfo, cancel: Cancel, images: Option<u64>, counters: Arc<MediaCounters>) -> Self {
+    pub(super) fn new(open: Open, info: &SourceInfo, counters: Arc<MediaCounters>) -> Self {
+        let Open { demuxer, cancel, images, log } = open;
         let bases = info.streams.iter().map(|s| (s.disposition & ffi::AV_DISPOSITION_ATTACHED_PIC == 0).then_some(s.time_base)).collect();
-        let promise = match images {
+        let promise = match &images {
             // SAFETY: the demuxer is open and probed, and the filtered stream is one of its streams.
             None if !info.live => unsafe { Promise::read(demuxer.as_ptr(), info.video, &info.container) },
             _ => Promise::default(),
         };
-        if info.start_us != 0 {
-            let seconds = info.start_us as f64 / f64::from(ffi::AV_TIME_BASE);
+        if info.far_start_us != 0 {
+            let seconds = info.far_start_us as f64 / f64::from(ffi::AV_TIME_BASE);
             let text = format!("the input's times start at {seconds:.3} s: they are counted from there");
-            if info.start_us.abs() > HABITUAL_START_US { counters.warn(text) } else { counters.note(text) }
+            if info.far_start_us.abs() > HABITUAL_START_US { counters.warn(text) } else { counters.note(text) }
         }
         let frame_us = info.frame_rate.map_or(0, |rate| rescale(1, rate.inverse(), MICROSECONDS));
         Self {
@@ -123,6 +134,7 @@ impl Reader {
             start_us: info.start_us,
             promise,
             images,
+            log,
             pictures: 0,
             end_us: 0,
             frame_us,
@@ -140,7 +152,7 @@ impl Reader {
 
     /// The next packet of any stream; None at the end, and when cancelled.
     pub(super) fn read(&mut self) -> Result<Option<Packet>> {
-        if self.images.is_some_and(|images| self.pictures >= images) {
+        if self.images.as_ref().is_some_and(|images| self.pictures >= images.count()) {
             return Ok(None);
         }
         let packet = Packet::alloc()?;
@@ -161,7 +173,7 @@ impl Reader {
                     // SAFETY: the IO context, if there is one, lives as long as the demuxer.
                     let error = unsafe { (*self.demuxer.as_ptr()).pb.as_ref() }.map_or(0, |pb| pb.error);
                     if error < 0 && error != ffi::AVERROR_EOF {
-                        self.counters.warn(format!("input '{}' ended early: {}", self.name, describe(error)));
+                        self.counters.end_early(format!("input '{}' ended early: {}", self.name, describe(error)));
                     }
                     return Ok(None);
                 }
@@ -179,12 +191,39 @@ impl Reader {
         }
     }
 
+    /// Moves to the key picture before `target_us` on the input's clock; false where this input cannot.
+    ///
+    /// # Errors
+    /// The input had moved before and now does not.
+    pub(super) fn seek(&mut self, target_us: i64, again: bool) -> Result<bool> {
+        let Some(base) = self.bases.get(self.video).copied().flatten() else { return Ok(false) };
+        let target = rescale(target_us, MICROSECONDS, base);
+        let mark = log::Mark::now();
+        let stream = i32::try_from(self.video).unwrap_or(0);
+        // SAFETY: an open demuxer.
+        let code = unsafe { ffi::av_seek_frame(self.demuxer.as_ptr(), stream, target, ffi::AVSEEK_FLAG_BACKWARD as libc::c_int) };
+        if code < 0 && again {
+            return Err(read_error(&self.name, code, mark));
+        }
+        // What the index lists before this place is not read.
+        self.promise.pictures = None;
+        self.pictures = 0;
+        Ok(code >= 0)
+    }
+
     /// Counts a packet and moves its times.
     fn take(&mut self, packet: &Packet) {
         // SAFETY: the packet was just filled and is owned by the caller, who does not touch it meanwhile.
         let raw = unsafe { &mut *packet.raw };
         if raw.flags & ffi::AV_PKT_FLAG_CORRUPT != 0 {
             add(&self.counters.corrupt_packets);
+        }
+        if let Some(images) = &self.images {
+            images.retime(raw);
+        }
+        if let Some(log) = &self.log {
+            let base = self.bases.get(packet.stream()).copied().flatten().unwrap_or(MICROSECONDS);
+            log.write(&packet.entry("demux", base));
         }
         if packet.stream() == self.video {
             self.pictures += 1;
@@ -214,7 +253,7 @@ impl Reader {
             ));
         }
         if whole && let Some(text) = self.promise.broken([self.pictures, frames], self.end_us, self.frame_us) {
-            self.counters.warn(text);
+            self.counters.end_early(text);
         }
     }
 }

@@ -66,7 +66,10 @@ impl SlabAllocator {
         context.opaque = std::ptr::from_ref(self).cast_mut().cast();
         context.get_buffer2 = Some(get_buffer);
         // Without it, FFmpeg before version 6 serialises frame threads on the caller's thread.
-        context.thread_safe_callbacks = 1;
+        #[cfg(not(ffmpeg_6))]
+        {
+            context.thread_safe_callbacks = 1;
+        }
     }
 
     /// Fills `frame` with a slab. Ok(false) when the format is not ours.

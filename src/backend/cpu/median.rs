@@ -87,7 +87,7 @@ impl MedianKernel {
             Kind::Words if codec.max < 4096.0 => Some(64),
             Kind::Words | Kind::Floats => None,
         };
-        kernel.method = if width * height <= NETWORK {
+        kernel.method = if Self::is_small(op) {
             let block = kernel.block();
             Method::Network(Network::new(width, height, op.rank, span.extended().max(block), span.components, block))
         } else if let Some(bins) = columns {
@@ -102,6 +102,11 @@ impl MedianKernel {
             Method::Tiles { levels: bits.div_ceil(4) }
         };
         kernel
+    }
+
+    /// Whether a network serves the window.
+    pub fn is_small(op: &Median) -> bool {
+        (2 * op.radius_x + 1) * (2 * op.radius_y + 1) <= NETWORK
     }
 
     /// The plane's codec.

@@ -375,6 +375,12 @@ impl Span {
     /// Fills both sides of a row from its visible part.
     pub fn extend<T: Value>(&self, row: &mut [T], zero: T) {
         let (width, c, left) = (self.width as i64, self.components, self.left as i64);
+        if self.border == Border::Clamp && c == 1 {
+            let (first, last) = (row[self.left], row[self.left + self.width - 1]);
+            row[..self.left].fill(first);
+            row[self.left + self.width..].fill(last);
+            return;
+        }
         for i in (-left..0).chain(width..width + self.right as i64) {
             let to = (i + left) as usize * c;
             match border_index(i, width, self.border) {

@@ -6,12 +6,13 @@ use std::ops::Range;
 
 use super::linear::{Level, Memory, Need, Ring};
 use super::plane::{Codec, Finish, Source, Span, Target};
+use super::simd;
 use crate::filter::math::gaussian_weights;
 use crate::filter::plan::Separable;
 use crate::frame::Sample;
 
 /// Samples of the coarse grid that one of the fine grid is interpolated from.
-const TAPS: usize = 6;
+pub(super) const TAPS: usize = 6;
 /// Those at or before it.
 const BEFORE: usize = TAPS / 2;
 /// Standard deviation of the first blur in steps of the coarse grid: the grid's own frequency keeps 2.4·10⁻⁴ of its amplitude, a
@@ -124,12 +125,17 @@ impl PyramidKernel {
         (self.span.width - 1) / self.step + 1 + TAPS - 1
     }
 
+    /// Values of a row of whole steps.
+    fn shown(&self) -> usize {
+        self.span.width.next_multiple_of(self.step) * self.span.components
+    }
+
     pub fn need(&self) -> Need {
         let (values, c) = (self.span.values(), self.span.components);
         let coarse = self.coarse() * c;
         let wide = coarse + (self.row.len() - 1) * c;
         let fine = values * self.narrow.len() + self.span.extended();
-        let floats = fine + wide + coarse * (self.col.len() + 1) + values * (TAPS + 1) + self.phase() * self.step;
+        let floats = fine + wide + coarse * (self.col.len() + TAPS + 1) + self.shown() + self.phase() * self.step;
         Need { floats, offsets: self.narrow.len().max(self.col.len()).max(TAPS), ..Need::default() }
     }
 
@@ -140,13 +146,13 @@ impl PyramidKernel {
         let (fine, rest) = rest.split_at_mut(values * self.narrow.len());
         let (wide, rest) = rest.split_at_mut(coarse + (self.row.len() - 1) * c);
         let (blurred, rest) = rest.split_at_mut(coarse * self.col.len());
-        let (column, rest) = rest.split_at_mut(coarse);
-        let (full, rest) = rest.split_at_mut(values * TAPS);
-        let (sums, rest) = rest.split_at_mut(values);
+        let (columns, rest) = rest.split_at_mut(coarse * TAPS);
+        let (line, rest) = rest.split_at_mut(coarse);
+        let (sums, rest) = rest.split_at_mut(self.shown());
         let phases = &mut rest[..self.phase() * self.step];
         let mut fine = Ring::new(fine, values, self.narrow.len());
         let mut blurred = Ring::new(blurred, coarse, self.col.len());
-        let mut full = Ring::new(full, values, TAPS);
+        let mut columns = Ring::new(columns, coarse, TAPS);
         let offsets = &mut memory.offsets[..];
         let (reach, radius) = ((self.narrow.len() / 2) as i64, (self.col.len() / 2) as i64);
         let visible = self.span.left * c;
@@ -157,7 +163,7 @@ impl PyramidKernel {
         let (mut read, mut done, mut ready) = (i64::MIN, top - radius, top);
         for y in rows {
             let cell = y as i64 / step;
-            // Rows of the coarse grid, blurred and interpolated to full width, up to the last one that this row needs.
+            // Rows of the coarse grid, blurred, up to the last one that this row needs.
             while ready <= cell + BEFORE as i64 {
                 while done <= ready + radius {
                     let centre = done * step;
@@ -178,17 +184,18 @@ impl PyramidKernel {
                 for (k, offset) in offsets.iter_mut().enumerate().take(self.col.len()) {
                     *offset = blurred.start(ready - radius + k as i64);
                 }
-                self.level.weighted(blurred.memory(), &offsets[..self.col.len()], &self.col, column);
-                self.widen(column, phases, full.row_mut(ready));
+                self.level.weighted(blurred.memory(), &offsets[..self.col.len()], &self.col, columns.row_mut(ready));
                 ready += 1;
             }
             let weights = &self.between[y % self.step];
             for (t, offset) in offsets.iter_mut().enumerate().take(TAPS) {
-                *offset = full.start(cell - (BEFORE as i64 - 1) + t as i64);
+                *offset = columns.start(cell - (BEFORE as i64 - 1) + t as i64);
             }
-            self.level.weighted(full.memory(), &offsets[..TAPS], weights, sums);
+            // Interpolated downwards while the row is short, then along it.
+            self.level.weighted(columns.memory(), &offsets[..TAPS], weights, line);
+            self.widen(line, sums);
             // SAFETY: row `y` belongs to this task's band.
-            self.level.finish(&self.finish, sums, self.codec, unsafe { target.row(y) });
+            self.level.finish(&self.finish, &sums[..values], self.codec, unsafe { target.row(y) });
         }
     }
 
@@ -219,16 +226,25 @@ impl PyramidKernel {
         (self.coarse() + self.row.len() + self.narrow.len() / self.step + 1) * self.span.components
     }
 
-    /// Interpolates a row of coarse samples, one phase after the other.
-    fn widen(&self, coarse: &[f32], phase: &mut [f32], out: &mut [f32]) {
+    /// Interpolates a row of coarse samples to whole steps.
+    fn widen(&self, coarse: &[f32], out: &mut [f32]) {
         let c = self.span.components;
-        let phase = &mut phase[..coarse.len() - (TAPS - 1) * c];
-        let offsets: [usize; TAPS] = std::array::from_fn(|t| t * c);
-        for (p, weights) in self.between.iter().enumerate() {
-            self.level.weighted(coarse, &offsets, weights, phase);
-            for component in 0..c {
-                let to = out.iter_mut().skip(p * c + component).step_by(self.step * c);
-                to.zip(phase[component..].iter().step_by(c)).for_each(|(to, from)| *to = *from);
+        match (self.step, c) {
+            (2, 1) => simd::widen::<2, 1, 2>(coarse, &self.between, out),
+            (4, 1) => simd::widen::<4, 1, 4>(coarse, &self.between, out),
+            (8, 1) => simd::widen::<8, 1, 8>(coarse, &self.between, out),
+            (16, 1) => simd::widen::<16, 1, 16>(coarse, &self.between, out),
+            (2, 2) => simd::widen::<2, 2, 4>(coarse, &self.between, out),
+            (4, 2) => simd::widen::<4, 2, 8>(coarse, &self.between, out),
+            (8, 2) => simd::widen::<8, 2, 16>(coarse, &self.between, out),
+            (16, 2) => simd::widen::<16, 2, 32>(coarse, &self.between, out),
+            (step, c) => {
+                for (i, cell) in out.chunks_exact_mut(step * c).enumerate() {
+                    for (j, out) in cell.iter_mut().enumerate() {
+                        let taps = self.between[j / c].iter().enumerate();
+                        *out = taps.map(|(t, &weight)| coarse[(i + t) * c + j % c] * weight).sum();
+                    }
+                }
             }
         }
     }

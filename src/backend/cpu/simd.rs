@@ -8,6 +8,7 @@ use multiversion::{multiversion, target::match_target};
 
 use super::boxmean::Division;
 use super::plane::{Codec, Finish, load};
+use super::pyramid::TAPS;
 use super::unsharp::Sharpen;
 use crate::frame::Sample;
 
@@ -287,6 +288,31 @@ pub(super) fn sharpen_codes(sharpen: &Sharpen, sums: &[u32], input: &[u32], code
         }
         // Float planes have no floors; see `UnsharpKernel::run_floats`.
         Sample::F32 => {}
+    }
+}
+
+#[inline(always)]
+fn widen_cells<const STEP: usize, const C: usize, const N: usize>(fused: bool, coarse: &[f32], between: &[[f32; TAPS]], out: &mut [f32]) {
+    let weights: [[f32; N]; TAPS] = std::array::from_fn(|t| std::array::from_fn(|j| between[j / C % STEP][t]));
+    for (cell, taps) in out.as_chunks_mut::<N>().0.iter_mut().zip(coarse.windows(TAPS * C).step_by(C)) {
+        let mut sums = [0.0; N];
+        for (weights, values) in weights.iter().zip(taps.as_chunks::<C>().0) {
+            for j in 0..N {
+                sums[j] = add_product(fused, sums[j], values[j % C], weights[j]);
+            }
+        }
+        *cell = sums;
+    }
+}
+
+/// `STEP` values for each of a row of samples of `C` components: `out[(i · STEP + p) · C + c]` is
+/// `Σ_t between[p][t] · coarse[(i + t) · C + c]`; `N` is `STEP · C`.
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+pub(super) fn widen<const STEP: usize, const C: usize, const N: usize>(coarse: &[f32], between: &[[f32; TAPS]], out: &mut [f32]) {
+    match_target! {
+        "x86_64+avx2+fma" => widen_cells::<STEP, C, N>(true, coarse, between, out),
+        "aarch64+neon" => widen_cells::<STEP, C, N>(true, coarse, between, out),
+        _ => widen_cells::<STEP, C, N>(false, coarse, between, out),
     }
 }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use super::boxmean::BoxKernel;
 use super::boxsum::{ExactBox, Sums};
 use super::compass::CompassKernel;
+use super::counted::{CountedKernel, Room};
 use super::crew::Work;
 use super::extremum::{ExtremumKernel, MorphologyKernel};
+use super::fixed::FixedKernel;
 use super::linear::{DirectKernel, GradientKernel, Level, Memory, Need, SeparableKernel};
 use super::median::{Extent, FAN, MedianKernel, Node, Workspace};
 use super::order::Kind;
@@ -62,6 +64,7 @@ enum Kernel {
     Copy,
     Separable(SeparableKernel),
     Pyramid(PyramidKernel),
+    Fixed(FixedKernel),
     Direct(DirectKernel),
     Box(BoxKernel),
     ExactBox(ExactBox),
@@ -71,6 +74,7 @@ enum Kernel {
     Extremum(ExtremumKernel),
     Morphology(MorphologyKernel),
     Median(MedianKernel),
+    Counted(CountedKernel),
     Pool(PoolKernel),
     Pixelate(PixelateKernel),
 }
@@ -239,6 +243,7 @@ impl Work for Program {
                     }
                     Kernel::Separable(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
                     Kernel::Pyramid(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
+                    Kernel::Fixed(kernel) => kernel.run(source, target, rows, &mut scratch.bytes, &mut scratch.linear.words),
                     Kernel::Direct(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
                     Kernel::Gradient(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
                     Kernel::Box(kernel) => {
@@ -283,6 +288,10 @@ impl Work for Program {
                             }
                         }
                     }
+                    Kernel::Counted(kernel) => {
+                        let room = Room { bytes: &mut scratch.bytes, counts: &mut scratch.counts };
+                        kernel.run(source, target, rows, room);
+                    }
                     Kernel::Pool(kernel) => {
                         let extreme = match kernel.kind() {
                             PoolKind::Max => Some(Extreme::Max),
@@ -320,20 +329,28 @@ impl Kernel {
             PlaneOp::Copy => Self::Copy,
             PlaneOp::Separable(op) => match PyramidKernel::new(op, span, codec, level) {
                 Some(kernel) => Self::Pyramid(kernel),
-                None => Self::Separable(SeparableKernel::new(op, span, codec, level)),
+                None => match FixedKernel::new(op, span, codec, level) {
+                    Some(kernel) => Self::Fixed(kernel),
+                    None => Self::Separable(SeparableKernel::new(op, span, codec, level)),
+                },
             },
             PlaneOp::Direct(op) => Self::Direct(DirectKernel::new(op, span, codec, level)),
             PlaneOp::Box(op) if op.radius_x == 0 && op.radius_y == 0 => Self::Copy,
-            PlaneOp::Box(op) => match ExactBox::new(op, span, codec, level) {
-                Some(kernel) => Self::ExactBox(kernel),
-                None => Self::Box(BoxKernel::new(op, span, codec, level)),
+            PlaneOp::Box(op) => match (FixedKernel::of_box(op, span, codec, level), ExactBox::new(op, span, codec, level)) {
+                (Some(kernel), _) => Self::Fixed(kernel),
+                (None, Some(kernel)) => Self::ExactBox(kernel),
+                (None, None) => Self::Box(BoxKernel::new(op, span, codec, level)),
             },
             PlaneOp::Unsharp(op) => Self::Unsharp(UnsharpKernel::new(op, span, codec, level)),
             PlaneOp::Gradient(op) => Self::Gradient(GradientKernel::new(op, span, codec, level)),
             PlaneOp::Compass(op) => Self::Compass(CompassKernel::new(op, span, codec, level)),
             PlaneOp::Extremum(op) => Self::Extremum(ExtremumKernel::new(op, span, codec, level)),
             PlaneOp::Morphology(op) => Self::Morphology(MorphologyKernel::new(op, span, codec, level)),
-            PlaneOp::Median(op) => Self::Median(MedianKernel::new(op, span, codec, level)),
+            PlaneOp::Median(op) if MedianKernel::is_small(op) => Self::Median(MedianKernel::new(op, span, codec, level)),
+            PlaneOp::Median(op) => match CountedKernel::new(op, span, codec, level) {
+                Some(kernel) => Self::Counted(kernel),
+                None => Self::Median(MedianKernel::new(op, span, codec, level)),
+            },
             PlaneOp::Pool(op) => Self::Pool(PoolKernel::new(op, span, codec, level, width)),
             PlaneOp::Pixelate(op) => Self::Pixelate(PixelateKernel::new(op, span, codec, level)),
         }
@@ -346,8 +363,10 @@ impl Kernel {
             Self::ExactBox(kernel) => kernel.halo(),
             Self::Pyramid(kernel) => kernel.halo(),
             Self::Median(kernel) => kernel.halo(),
+            Self::Counted(kernel) => kernel.halo(),
             Self::Copy
             | Self::Separable(_)
+            | Self::Fixed(_)
             | Self::Direct(_)
             | Self::Box(_)
             | Self::Unsharp(_)
@@ -368,6 +387,10 @@ impl Kernel {
             Self::Copy => Demand::default(),
             Self::Separable(kernel) => linear(kernel.need()),
             Self::Pyramid(kernel) => linear(kernel.need()),
+            Self::Fixed(kernel) => {
+                let (bytes, words) = kernel.scratch();
+                Demand { bytes, ..Demand::ordered(Kind::Words, words) }
+            }
             Self::Direct(kernel) => linear(kernel.need()),
             Self::Gradient(kernel) => linear(kernel.need()),
             Self::Box(kernel) => words(kernel.scratch()),
@@ -390,6 +413,10 @@ impl Kernel {
             Self::Median(kernel) => {
                 let Extent { values, keys, sorted, nodes, counts } = kernel.extent();
                 Demand { words: keys, longs: sorted, nodes, counts, ..Demand::ordered(Kind::of(kernel.codec()), values) }
+            }
+            Self::Counted(kernel) => {
+                let (bytes, counts) = kernel.scratch();
+                Demand { bytes, counts, ..Demand::default() }
             }
             Self::Pool(kernel) => Demand { words: kernel.scratch(), ..Demand::ordered(Kind::of(kernel.codec()), kernel.scratch()) },
             Self::Pixelate(kernel) => words(kernel.scratch()),

@@ -4,7 +4,6 @@
 //! A cache entry is trusted only if its checksum and its full key match; anything else is recompiled. Writes are atomic.
 //! A cache that cannot be read or written costs time, never correctness.
 
-use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,8 @@ use std::{env, fs, ptr};
 use libloading::Library;
 use sha2::{Digest, Sha256};
 
+use super::lookup;
+use super::pack::Pack;
 use crate::error::{Error, Result};
 
 /// One embedded kernel file.
@@ -49,6 +50,43 @@ impl std::fmt::Display for Request {
         write!(f, "{} for {}", self.file, self.arch)?;
         self.defines.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
     }
+}
+
+/// What the assembler says of one kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resources {
+    /// Entry point.
+    pub entry: String,
+    /// Registers per thread.
+    pub registers: usize,
+    /// Static shared memory per block in bytes.
+    pub shared_bytes: usize,
+    /// Bytes per thread that did not fit in registers.
+    pub spilled_bytes: usize,
+}
+
+/// Reads the log of a compilation with `verbose` ([`Nvrtc::compile`]).
+pub fn resources(log: &str) -> Vec<Resources> {
+    // The number that stands before `what`.
+    let number = |line: &str, what: &str| -> usize {
+        let before = line.split(what).next().filter(|b| b.len() < line.len()).unwrap_or_default();
+        before.trim_end().rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0)
+    };
+    let mut found = Vec::new();
+    let (mut entry, mut spilled_bytes) = (String::new(), 0);
+    for line in log.lines() {
+        if let Some(rest) = line.split("Compiling entry function '").nth(1) {
+            entry = rest.split('\'').next().unwrap_or_default().to_owned();
+        }
+        if line.contains("bytes spill stores") {
+            spilled_bytes = number(line, " bytes spill stores");
+        }
+        if line.contains("Used ") && line.contains(" registers") {
+            let (registers, shared_bytes) = (number(line, " registers"), number(line, " bytes smem"));
+            found.push(Resources { entry: entry.clone(), registers, shared_bytes, spilled_bytes });
+        }
+    }
+    found
 }
 
 type Program = *mut c_void;
@@ -272,85 +310,62 @@ fn is_explicit(path: &Path) -> bool {
 
 /// Paths and names to try, each once.
 fn candidates() -> Vec<PathBuf> {
-    if let Some(explicit) = env::var_os("CONVOY_NVRTC").filter(|v| !v.is_empty()) {
-        let path = PathBuf::from(explicit);
-        return if path.is_dir() { libraries_in(&path) } else { vec![path] };
-    }
-    let mut found: Vec<PathBuf> =
-        ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"].iter().map(PathBuf::from).collect();
-    for folder in folders() {
-        found.extend(libraries_in(&folder));
-    }
-    // The same file under several names (links) is loaded once.
-    let mut seen = BTreeSet::new();
-    found.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
-    found
+    lookup::candidates("CONVOY_NVRTC", "libnvrtc.so", &["13", "12", "11.2"])
 }
 
-fn libraries_in(folder: &Path) -> Vec<PathBuf> {
-    let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    // Not libnvrtc-builtins, not the `.alt` twin, not the static archive.
-    let is_nvrtc = |path: &PathBuf| path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("libnvrtc.so"));
-    let mut found: Vec<PathBuf> = names.filter(is_nvrtc).collect();
-    found.sort();
-    found
+/// Where cubins come from: the kernel pack, the disk cache, NVRTC, in that order.
+pub struct Compiler {
+    pack: Option<Pack>,
+    cache: Cache,
+    /// The compiler, or why there is none.
+    nvrtc: Result<Nvrtc, Error>,
 }
 
-fn folders() -> Vec<PathBuf> {
-    let mut folders = Vec::new();
-    for variable in ["CUDA_PATH", "CUDA_HOME"] {
-        if let Some(root) = env::var_os(variable).filter(|v| !v.is_empty()) {
-            toolkit(Path::new(&root), &mut folders);
+impl Compiler {
+    /// The user's pack and the NVRTC that suits a driver of `driver_major`.
+    ///
+    /// # Errors
+    /// There is neither a pack nor a compiler, or the pack that the user names is none.
+    pub fn open(driver_major: u32, cache: Cache) -> Result<Self> {
+        let pack = Pack::open()?;
+        let nvrtc = Nvrtc::open(Some(driver_major));
+        match (&pack, nvrtc) {
+            (None, Err(error)) => Err(error),
+            (_, nvrtc) => Ok(Self { pack, cache, nvrtc }),
         }
     }
-    for parent in ["/usr/local", "/opt"] {
-        for entry in entries(Path::new(parent)).filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("cuda"))) {
-            toolkit(&entry, &mut folders);
-        }
-    }
-    folders.extend(["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib"].map(PathBuf::from));
-    wheels(&mut folders);
-    folders
-}
 
-fn toolkit(root: &Path, folders: &mut Vec<PathBuf>) {
-    for below in ["lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"] {
-        folders.push(root.join(below));
+    /// Whether [`Compiler::cubin`] can succeed.
+    pub fn can(&self, request: &Request) -> bool {
+        self.nvrtc.is_ok() || self.pack.as_ref().is_some_and(|pack| pack.contains(request))
     }
-}
 
-/// The `nvidia` wheels of Python environments: the active one, the user's and the system's.
-fn wheels(folders: &mut Vec<PathBuf>) {
-    let mut roots: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os).map(PathBuf::from).collect();
-    if let Ok(home) = etcetera::home_dir() {
-        roots.push(home.join(".local"));
-    }
-    // The interpreter that PATH finds: its prefix is two levels up.
-    for folder in env::var_os("PATH").iter().flat_map(env::split_paths) {
-        if folder.join("python3").exists()
-            && let Some(prefix) = folder.parent()
-        {
-            roots.push(prefix.to_owned());
+    /// The cubin for `request`.
+    ///
+    /// # Errors
+    /// It is not in the pack and does not compile, or there is no compiler.
+    pub fn cubin(&self, request: &Request) -> Result<Vec<u8>> {
+        if let Some(cubin) = self.pack.as_ref().and_then(|pack| pack.cubin(request)) {
+            return Ok(cubin);
+        }
+        match &self.nvrtc {
+            Ok(nvrtc) => self.cache.cubin(nvrtc, request).map(|(cubin, _)| cubin),
+            Err(error) => {
+                let first = error.to_string().lines().next().unwrap_or_default().to_owned();
+                Err(Error::failed(format!("cannot get the kernel {request}"), format!("the kernel pack does not have it ({first})"))
+                    .hint(HOW_TO_GET))
+            }
         }
     }
-    roots.push(PathBuf::from("/usr/local"));
-    let mut packages: Vec<PathBuf> = env::var_os("PYTHONPATH").iter().flat_map(env::split_paths).collect();
-    for root in roots {
-        for python in entries(&root.join("lib")).filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("python3"))) {
-            packages.extend([python.join("site-packages"), python.join("dist-packages")]);
-        }
-    }
-    for site in packages {
-        let nvidia = site.join("nvidia");
-        // CUDA 11 and 12 wheels: nvidia/cuda_nvrtc/lib; CUDA 13: nvidia/cu13/lib.
-        for package in entries(&nvidia) {
-            folders.push(package.join("lib"));
-        }
-    }
-}
 
-fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+    /// One line for humans.
+    pub fn describe(&self) -> String {
+        match (&self.nvrtc, &self.pack) {
+            (Ok(nvrtc), _) => format!("NVRTC {}.{}", nvrtc.version().0, nvrtc.version().1),
+            (Err(_), Some(pack)) => format!("kernel pack of {} kernels", pack.len()),
+            (Err(_), None) => "no compiler".to_owned(),
+        }
+    }
 }
 
 /// Compiled kernels on disk.

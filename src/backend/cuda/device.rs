@@ -64,6 +64,8 @@ pub struct DeviceInfo {
     pub index: usize,
     /// Marketing name.
     pub name: String,
+    /// Its identity, "GPU-…" as `nvidia-smi -L` shows it; empty if the driver does not tell.
+    pub uuid: String,
     /// Compute capability.
     pub capability: (u32, u32),
     /// Memory in bytes.
@@ -83,6 +85,12 @@ impl DeviceInfo {
     pub fn arch(&self) -> String {
         format!("sm_{}{}", self.capability.0, self.capability.1)
     }
+}
+
+/// Sixteen bytes as 8-4-4-4-12 hexadecimal digits.
+fn uuid_text(bytes: [u8; 16]) -> String {
+    let dash = |i: usize| if matches!(i, 4 | 6 | 8 | 10) { "-" } else { "" };
+    bytes.iter().enumerate().fold("GPU-".to_owned(), |text, (i, byte)| format!("{text}{}{byte:02x}", dash(i)))
 }
 
 fn attribute(device: sys::CUdevice, what: sys::CUdevice_attribute) -> Result<u32> {
@@ -113,6 +121,7 @@ fn info(index: usize) -> Result<DeviceInfo> {
     Ok(DeviceInfo {
         index,
         name: result::device::get_name(device).map_err(|e| driver_error(format!("cannot read the name of GPU {index}"), e))?,
+        uuid: result::device::get_uuid(device).map(|id| uuid_text(id.bytes.map(|b| b as u8))).unwrap_or_default(),
         capability: (
             attribute(device, A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(device, A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
@@ -526,6 +535,23 @@ impl Module {
         let raw =
             unsafe { result::module::load_data(cubin.as_ptr().cast()) }.map_err(|e| driver_error("cannot load a compiled kernel", e))?;
         Ok(Arc::new(Self { context: Arc::clone(context), raw }))
+    }
+
+    /// Fills a variable of the module.
+    ///
+    /// # Errors
+    /// There is none of that name, or it is smaller than `data`.
+    pub fn set(&self, name: &str, data: &[u32]) -> Result<()> {
+        let what = || format!("cannot fill the variable '{name}' of a kernel");
+        let symbol = CString::new(name).map_err(|e| Error::failed(what(), e))?;
+        self.context.bind()?;
+        // SAFETY: the module is loaded.
+        let (ptr, bytes) = unsafe { result::module::get_global(self.raw, symbol) }.map_err(|e| driver_error(what(), e))?;
+        if bytes < std::mem::size_of_val(data) {
+            return Err(Error::failed(what(), format!("it has {bytes} bytes, and {} are wanted", std::mem::size_of_val(data))));
+        }
+        // SAFETY: the variable is as large as `data` and lives as long as the module.
+        unsafe { result::memcpy_htod_sync(ptr, data) }.map_err(|e| driver_error(what(), e))
     }
 
     /// Looks an entry point up.

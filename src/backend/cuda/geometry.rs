@@ -1,5 +1,6 @@
 //! Where planes lie in device buffers.
 
+use super::texture;
 use crate::frame::{FrameLayout, MAX_PLANES, Shape};
 
 /// Rows of device planes start at multiples of this, so that kernels may always use 16-byte accesses.
@@ -68,6 +69,12 @@ impl Geometry {
             *place = PlanePlace { offset, pitch: plane.pitch };
         }
         Some(geometry)
+    }
+
+    /// Whether every plane may be read through a texture object, if the buffer itself is aligned.
+    pub fn suits_textures(&self) -> bool {
+        let suits = |p: &PlanePlace| (p.offset as u64).is_multiple_of(texture::BASE_ALIGN) && p.pitch.is_multiple_of(texture::PITCH_ALIGN);
+        self.planes.iter().all(suits)
     }
 
     /// An output layout as it is, for buffers that are downloaded in one piece.

@@ -16,8 +16,9 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::Program;
 use super::device::{Context, DeviceBuffer, Event, RowCopy, Stream, Waiting};
 use super::geometry::{Element, Geometry, TAIL};
-use super::launch::{FrameArgs, Place};
+use super::launch::{Engine, FrameArgs, Launch, Place};
 use super::spec::Buffer;
+use super::texture::{Texture, View};
 use crate::backend::{BuildOptions, Built, Collector, Submitter, Ticket};
 use crate::error::{Error, Result};
 use crate::frame::{Frame, FrameLayout, FrameMem, Shape};
@@ -35,6 +36,14 @@ pub struct Buffers {
     output: DeviceBuffer,
     scratch: [Option<DeviceBuffer>; 2],
     sums: Option<DeviceBuffer>,
+    work: [Option<DeviceBuffer>; 2],
+    /// Handles of libraries, by launch.
+    engines: Vec<Engine>,
+    /// Every texture that was asked for, kept: there are as many as a stream has layouts.
+    textures: Mutex<Vec<Texture>>,
+    context: Arc<Context>,
+    /// For scratch whose layout is a variant's own.
+    flat: Geometry,
     /// What each step reads, in the project's packed layout.
     packed: Vec<Geometry>,
     output_geometry: Geometry,
@@ -64,6 +73,10 @@ impl Buffers {
             Ok::<_, Error>(buffer)
         };
         let make = |buffer: Buffer, bytes: usize| used(buffer).then(|| cleared(bytes)).transpose();
+        let work = |index: usize| {
+            let bytes = program.launches.iter().filter_map(|(_, l)| l.scratch.get(index)).max().copied().unwrap_or(0);
+            make(Buffer::Work(index), bytes)
+        };
         let last_step = program.plan.steps.len().saturating_sub(1);
         let buffers = Self {
             input: cleared(input_bytes.max(first))?,
@@ -71,6 +84,11 @@ impl Buffers {
             output: cleared(output_geometry.bytes)?,
             scratch: [make(Buffer::Scratch(0), largest(&word))?, make(Buffer::Scratch(1), largest(&word))?],
             sums: make(Buffer::Sums, largest(&double))?,
+            work: [work(0)?, work(1)?],
+            engines: program.launches.iter().map(|(_, launch)| launch.engine(context)).collect::<Result<_>>()?,
+            textures: Mutex::default(),
+            context: Arc::clone(context),
+            flat: Geometry::default(),
             packed,
             output_geometry,
             word,
@@ -83,6 +101,14 @@ impl Buffers {
     /// The input buffer.
     pub fn input(&self) -> &DeviceBuffer {
         &self.input
+    }
+
+    /// Another input buffer, of `bytes`; the GPU must be done with the old one, and arguments must be made anew.
+    fn replace_input(&mut self, bytes: usize) -> Result<()> {
+        // Textures show the old one.
+        self.textures.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        self.input = DeviceBuffer::new(&self.context, bytes)?;
+        Ok(())
     }
 
     /// How an input in the project's own layout lies.
@@ -116,6 +142,10 @@ impl Buffers {
                 let scratch = self.scratch.get(index).and_then(Option::as_ref).ok_or_else(missing)?;
                 Ok(Place { base: scratch.ptr(), geometry: self.word.get(step).ok_or_else(missing)? })
             }
+            Buffer::Work(index) => {
+                let work = self.work.get(index).and_then(Option::as_ref).ok_or_else(missing)?;
+                Ok(Place { base: work.ptr(), geometry: &self.flat })
+            }
             Buffer::Sums => {
                 let base = self.sums.as_ref().ok_or_else(missing)?.ptr();
                 Ok(Place { base, geometry: self.double.get(step).ok_or_else(missing)? })
@@ -123,16 +153,34 @@ impl Buffers {
         }
     }
 
+    /// The texture's handle; made if there is none yet.
+    fn texture(&self, view: View) -> Result<u64> {
+        // A push cannot leave the list half-changed.
+        let mut textures = self.textures.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = textures.iter().find(|t| *t.view() == view) {
+            return Ok(found.handle());
+        }
+        let made = Texture::new(&self.context, view)?;
+        let handle = made.handle();
+        textures.push(made);
+        Ok(handle)
+    }
+
     /// Arguments of every launch, for an input that lies as `input` says; written over `args`, which keeps its memory.
     ///
     /// # Errors
-    /// A defect in the variants table.
+    /// A defect in the variants table, or a plane that cannot be read as a texture.
     pub fn arguments(&self, program: &Program, input: &Geometry, args: &mut Vec<FrameArgs>) -> Result<()> {
         args.clear();
         for (step, launch) in &program.launches {
             let place = |buffer| self.place(buffer, *step, input);
             let aux = launch.aux.map(place).transpose()?;
-            args.push(launch.arguments(place(launch.from)?, place(launch.to)?, aux));
+            let from = place(launch.from)?;
+            let mut made = launch.arguments(from, place(launch.to)?, aux);
+            for (slot, view) in launch.views(from) {
+                made.show(slot, self.texture(view)?);
+            }
+            args.push(made);
         }
         Ok(())
     }
@@ -141,14 +189,15 @@ impl Buffers {
 /// Enqueues every launch of a program.
 ///
 /// # Safety
-/// `args` came from [`Buffers::arguments`] of this program, and those buffers live, untouched by others, until the stream is idle.
+/// `args` came from [`Buffers::arguments`] of `buffers` and this program, and the buffers live, untouched by others, until the stream is
+/// idle.
 ///
 /// # Errors
 /// A device error.
-pub unsafe fn enqueue(program: &Program, args: &[FrameArgs], stream: &Stream) -> Result<()> {
-    program.launches.iter().zip(args).try_for_each(|((_, launch), args)| {
+pub unsafe fn enqueue(program: &Program, buffers: &Buffers, args: &[FrameArgs], stream: &Stream) -> Result<()> {
+    program.launches.iter().zip(args).zip(&buffers.engines).try_for_each(|(((_, launch), args), engine)| {
         // SAFETY: promised by the caller.
-        unsafe { launch.enqueue(stream, args) }
+        unsafe { launch.enqueue(stream, args, engine) }
     })
 }
 
@@ -175,6 +224,8 @@ struct Lane {
     transfers: Arc<Transfers>,
     /// Whether `done` was recorded for the frame in flight.
     sleeper: bool,
+    /// Whether the input's planes must be aligned as textures need it.
+    textured: bool,
 }
 
 /// One stream for all uploads and one for all downloads, so that each copy engine finds its next copy in the queue that it already
@@ -248,17 +299,18 @@ impl Lane {
             stream: Stream::new(context)?,
             transfers: Arc::clone(&transfers),
             sleeper: false,
+            textured: program.launches.iter().map(|(_, launch)| launch).any(Launch::textured),
         })
     }
 
     /// Enqueues everything for `frame`. On error the lane must be dropped.
     fn submit(&mut self, frame: Frame, output: Lease, layout: &FrameLayout, stats: &DeviceStats) -> Result<()> {
         let contiguous = !matches!(frame.mem, FrameMem::Foreign { .. });
-        let span = Geometry::of_span(&frame.layout).filter(|_| contiguous);
+        let span = Geometry::of_span(&frame.layout).filter(|g| contiguous && (!self.textured || g.suits_textures()));
         let geometry = span.unwrap_or(self.buffers.input_geometry());
         if geometry.bytes > self.buffers.input.bytes() {
             // A decoder pads more than was foreseen: once per stream. The lane is idle, so nothing reads the old buffer.
-            self.buffers.input = DeviceBuffer::new(self.stream.context(), geometry.bytes)?;
+            self.buffers.replace_input(geometry.bytes)?;
             self.buffers.arguments(&self.program, &geometry, &mut self.args)?;
             self.geometry = geometry;
         } else if geometry != self.geometry {
@@ -303,7 +355,7 @@ impl Lane {
         uploaded.record(up)?;
         stream.after(uploaded)?;
         // SAFETY: `args` was made from this lane's buffers; the stream is the lane's own, and the lane waits for it in drop.
-        unsafe { enqueue(&self.program, &self.args, stream) }?;
+        unsafe { enqueue(&self.program, &self.buffers, &self.args, stream) }?;
         filtered.record(stream)?;
         down.after(filtered)?;
         let (_, end) = layout.span();

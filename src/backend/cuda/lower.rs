@@ -30,7 +30,7 @@ const FUSED_RADIUS: usize = 32;
 /// Largest radius that the fused box kernel is compiled for.
 const BOX_RADIUS: usize = 31;
 /// Most taps that the tiled kernel unrolls.
-const UNROLLED_TAPS: usize = 121;
+pub(super) const UNROLLED_TAPS: usize = 121;
 /// Most taps per sample that a naive kernel takes: 127 × 127, the largest convolution.
 const NAIVE_TAPS: usize = 127 * 127;
 

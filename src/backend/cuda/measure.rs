@@ -136,7 +136,7 @@ impl Prepared {
         for _ in 1..sets {
             buffers.push(Buffers::new(context, &program, 0)?);
         }
-        let mut arguments = Vec::with_capacity(sets);
+        let mut arguments: Vec<Vec<FrameArgs>> = Vec::with_capacity(sets);
         for (index, set) in buffers.iter().enumerate() {
             set.output().fill(0xA5)?;
             let picture = inputs.get(index % inputs.len().max(1));
@@ -158,7 +158,7 @@ impl Prepared {
         context.bind()?;
         let kernel = |index: usize| {
             // SAFETY: the buffers live as long as the graph (`Prepared` keeps both), and this stream alone uses them.
-            arguments.get(index).map_or(Ok(()), |args: &Vec<FrameArgs>| unsafe { enqueue(&program, args, &stream) })
+            arguments.get(index).zip(buffers.get(index)).map_or(Ok(()), |(args, set)| unsafe { enqueue(&program, set, args, &stream) })
         };
         let copy = |index: usize| {
             buffers.get(index).map_or(Ok(()), |set: &Buffers| {

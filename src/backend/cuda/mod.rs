@@ -18,37 +18,47 @@ pub mod device;
 pub mod geometry;
 pub mod lane;
 pub mod launch;
+pub mod library;
+mod lookup;
 mod lower;
+mod lower_race;
 mod lower_windows;
 pub mod measure;
+pub mod pack;
 pub mod pinned;
 pub mod spec;
+pub mod tensor;
+mod texture;
+pub mod tuning;
 pub mod variants;
 
-use compile::{Cache, Found, Nvrtc, Request};
-use device::{Context, DeviceBuffer, DeviceInfo, Module};
-use launch::Launch;
+use compile::{Cache, Compiler, Found, Nvrtc, Request};
+use device::{Context, DeviceBuffer, DeviceInfo, Kernel, Module};
+use launch::{Launch, Work};
+use pack::Pack;
 use pinned::Pinned;
 use spec::Spec;
-use variants::Task;
+use tuning::Tuning;
+use variants::{Choice, Machine, Task};
 
-/// Bandwidth assumed where the driver does not tell, in bytes per second.
-const USUAL_BANDWIDTH: u64 = 500_000_000_000;
+/// The variable of a module that [`Spec::constants`] fills.
+const CONSTANTS: &str = "constant_taps";
 
 /// An open GPU with its compiler.
 pub struct Cuda {
     context: Arc<Context>,
     driver: (u32, u32),
-    nvrtc: Nvrtc,
-    cache: Cache,
+    compiler: Compiler,
     memory: Arc<Pinned>,
     modules: Mutex<HashMap<Request, Arc<Module>>>,
+    /// What `bench --tune` measured on this GPU.
+    tuning: Tuning,
 }
 
 /// Opens GPU `index` and the kernel compiler.
 ///
 /// # Errors
-/// No driver, no such GPU or no NVRTC; the message says which, and how to get it.
+/// No driver, no such GPU, or neither NVRTC nor a kernel pack; the message says which, and how to get it.
 pub fn open(index: usize) -> Result<Cuda> {
     open_with(index, Cache::user())
 }
@@ -60,9 +70,10 @@ pub fn open(index: usize) -> Result<Cuda> {
 pub fn open_with(index: usize, cache: Cache) -> Result<Cuda> {
     let context = Context::open(index)?;
     let driver = device::driver_version()?;
-    let nvrtc = Nvrtc::open(Some(driver.0))?;
+    let compiler = Compiler::open(driver.0, cache)?;
     let memory = Arc::new(Pinned::new(Arc::clone(&context)));
-    Ok(Cuda { context, driver, nvrtc, cache, memory, modules: Mutex::new(HashMap::new()) })
+    let tuning = Tuning::open(context.info(), driver);
+    Ok(Cuda { context, driver, compiler, memory, modules: Mutex::new(HashMap::new()), tuning })
 }
 
 /// What is there and what is missing, for `convoy doctor`.
@@ -80,6 +91,8 @@ pub struct Report {
     pub compiler: Result<(std::path::PathBuf, (u32, u32)), String>,
     /// Where compiled kernels are kept; None if nowhere.
     pub cache: Option<std::path::PathBuf>,
+    /// The kernel pack: where it is (None: embedded) and how many kernels it has; None without one; or why it cannot be used.
+    pub pack: Result<Option<(Option<std::path::PathBuf>, usize)>, String>,
 }
 
 /// Looks around; never fails, never panics.
@@ -96,6 +109,7 @@ pub fn probe() -> Report {
         compilers: Nvrtc::survey(),
         compiler,
         cache: Cache::user().folder().map(std::path::Path::to_owned),
+        pack: Pack::open().map(|pack| pack.map(|p| (p.path().map(std::path::Path::to_owned), p.len()))).map_err(|e| text(&e)),
     }
 }
 
@@ -115,7 +129,8 @@ impl Program {
     /// # Errors
     /// A driver error.
     pub fn kernels(&self) -> Result<Vec<(usize, device::KernelInfo)>> {
-        self.launches.iter().map(|(step, launch)| Ok((*step, launch.kernel().info()?))).collect()
+        let kernels = self.launches.iter().filter_map(|(step, launch)| launch.kernel().map(|kernel| (step, kernel)));
+        kernels.map(|(step, kernel)| Ok((*step, kernel.info()?))).collect()
     }
 
     /// What runs, one line per group of planes.
@@ -128,6 +143,11 @@ impl Cuda {
     /// The GPU.
     pub fn info(&self) -> &DeviceInfo {
         self.context.info()
+    }
+
+    /// The CUDA version that the driver supports, as (major, minor).
+    pub fn driver(&self) -> (u32, u32) {
+        self.driver
     }
 
     /// The context, for benchmarks.
@@ -146,14 +166,14 @@ impl Cuda {
             let label = "copy".to_owned();
             plan.steps.push(Step { label, border: Border::Clamp, variant: None, input: plan.input, output: plan.input, planes });
         }
-        let info = self.info();
-        let bandwidth = if info.bandwidth > 0 { info.bandwidth } else { USUAL_BANDWIDTH };
+        let machine = Machine::of(self.info());
         let mut launches = Vec::new();
         let mut notes = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             for task in Task::of_step(step) {
                 let forced = step.variant.as_deref().or(variant);
-                let (row, specs) = variants::choose(&task, &step.label, forced, info.multiprocessors, bandwidth)?;
+                let Choice { row, specs, .. } =
+                    variants::pick_ready(&task, &step.label, forced, machine, self.tuning.find(&task), &|s| self.ready(s))?;
                 for spec in &specs {
                     launches.push((index, self.load(spec, step)?));
                 }
@@ -173,20 +193,50 @@ impl Cuda {
         self.modules().get(request).map(Arc::clone)
     }
 
+    /// Whether all kernels of a variant are compiled or can be.
+    fn ready(&self, specs: &[Spec]) -> bool {
+        let request = |spec: &Spec| Request { file: spec.file, defines: spec.defines.clone(), arch: self.info().arch() };
+        specs.iter().filter(|spec| spec.call.is_none()).all(|spec| self.compiler.can(&request(spec)))
+    }
+
     fn load(&self, spec: &Spec, step: &Step) -> Result<Launch> {
-        let request = Request { file: spec.file, defines: spec.defines.clone(), arch: self.info().arch() };
+        let work = match spec.call {
+            Some(call) => Work::Library(call),
+            None => Work::Kernel(self.kernel(spec)?),
+        };
+        let table = match spec.transform {
+            Some(tiles) => Some(library::spectrum(&self.context, &spec.table, tiles)?),
+            None if spec.table.is_empty() => None,
+            None => Some(DeviceBuffer::from_slice(&self.context, &spec.table)?),
+        };
+        Launch::new(spec, (step.input, step.output), work, table)
+    }
+
+    fn kernel(&self, spec: &Spec) -> Result<Kernel> {
+        if !spec.constants.is_empty() {
+            let request = Request { file: spec.file, defines: spec.defines.clone(), arch: self.info().arch() };
+            // Constant memory belongs to a module: weights of two filters need two.
+            let cubin = self.compiler.cubin(&request)?;
+            let module = Module::load(&self.context, &cubin)?;
+            module.set(CONSTANTS, &spec.constants)?;
+            return module.kernel(spec.entry);
+        }
+        self.entry(spec.file, spec.entry, spec.defines.clone())
+    }
+
+    /// A kernel, compiled and loaded once.
+    fn entry(&self, file: &'static str, entry: &str, defines: Vec<(&'static str, i64)>) -> Result<Kernel> {
+        let request = Request { file, defines, arch: self.info().arch() };
         let module = match self.module(&request) {
             Some(module) => module,
             None => {
                 // Not under the lock: compilation takes long, and other threads may build other plans meanwhile.
-                let (cubin, _) = self.cache.cubin(&self.nvrtc, &request)?;
+                let cubin = self.compiler.cubin(&request)?;
                 let module = Module::load(&self.context, &cubin)?;
                 Arc::clone(self.modules().entry(request).or_insert(module))
             }
         };
-        let kernel = module.kernel(spec.entry)?;
-        let table = if spec.table.is_empty() { None } else { Some(DeviceBuffer::from_slice(&self.context, &spec.table)?) };
-        Launch::new(spec, (step.input, step.output), kernel, table)
+        module.kernel(entry)
     }
 }
 

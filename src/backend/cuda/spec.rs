@@ -17,6 +17,49 @@ pub enum Buffer {
     Scratch(usize),
     /// Scratch of 8 bytes per sample.
     Sums,
+    /// Scratch whose layout is the variant's own; [`Spec::work`] says how large.
+    Work(usize),
+}
+
+/// A step of a variant that a library's function does rather than a kernel of ours. Matrices are column-major floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// cuBLAS: the `rows` × `columns` product of the table (`rows` × `depth`) and [`Spec::from`] (`depth` × `columns`).
+    Product {
+        /// Rows of the table and of the result.
+        rows: usize,
+        /// Columns of the input and of the result.
+        columns: usize,
+        /// Columns of the table.
+        depth: usize,
+    },
+    /// cuFFT: real planes to their spectra.
+    Forward(Tiles),
+    /// cuFFT: spectra to real planes.
+    Inverse(Tiles),
+}
+
+/// Planes of one size, one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tiles {
+    /// Columns of the real plane; the spectrum has `width / 2 + 1`.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// How many.
+    pub count: usize,
+}
+
+impl Tiles {
+    /// Bytes of all planes.
+    pub fn real_bytes(self) -> usize {
+        self.width * self.height * self.count * 4
+    }
+
+    /// Bytes of all spectra.
+    pub fn complex_bytes(self) -> usize {
+        (self.width / 2 + 1) * self.height * self.count * 8
+    }
 }
 
 /// A launch to be compiled.
@@ -46,6 +89,18 @@ pub struct Spec {
     pub to: Buffer,
     /// Scratch besides.
     pub aux: Option<Buffer>,
+    /// A library's function instead of a kernel; `file` and `entry` are empty then.
+    pub call: Option<Call>,
+    /// The table's spectrum takes its place: it holds one plane of this size.
+    pub transform: Option<Tiles>,
+    /// What the module's variable `constant_taps` holds; its launch has a module of its own then.
+    pub constants: Vec<u32>,
+    /// Bytes of the scratch [`Buffer::Work`], by index.
+    pub work: [usize; 2],
+    /// Blocks, where they do not follow from the tile.
+    pub blocks: Option<usize>,
+    /// Planes are read through texture objects, whose handles arrive in place of scratch.
+    pub texture: Option<Border>,
 }
 
 impl Spec {
@@ -85,7 +140,28 @@ impl Spec {
             from: Buffer::Source,
             to: Buffer::Target,
             aux: None,
+            call: None,
+            transform: None,
+            constants: Vec::new(),
+            work: [0; 2],
+            blocks: None,
+            texture: None,
         }
+    }
+
+    /// A library's call.
+    pub(super) fn call(task: &Task, call: Call, from: Buffer, to: Buffer) -> Self {
+        Self { call: Some(call), from, to, ..Self::new(task, "", "") }
+    }
+
+    pub(super) fn blocks(mut self, blocks: usize) -> Self {
+        self.blocks = Some(blocks);
+        self
+    }
+
+    pub(super) fn work(mut self, work: [usize; 2]) -> Self {
+        self.work = work;
+        self
     }
 
     pub(super) fn define(mut self, name: &'static str, value: usize) -> Self {

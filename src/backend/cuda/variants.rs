@@ -3,9 +3,15 @@
 //! A row never falls back: asked for by name where it does not fit, it says why. Only the automatic choice skips rows.
 //! Planes of a step that have the same operation share one launch.
 
+use super::device::DeviceInfo;
+use super::library::Library;
 use super::lower::{
     gradient_spec, lower_box_fused, lower_box_naive, lower_box_running, lower_direct_naive, lower_fused, lower_gradient_tiled,
     lower_separable_naive, lower_tiled, lower_two_pass, lower_unsharp_fused, lower_unsharp_naive, wrong,
+};
+use super::lower_race::{
+    fourier_tiles, lower_coarsened, lower_constant, lower_fft, lower_gemm, lower_plain_tile, lower_texture, lower_winograd2,
+    lower_winograd4, slack,
 };
 use super::lower_windows::{
     lower_compass_naive, lower_compass_tiled, lower_extremum_fused, lower_extremum_naive, lower_extremum_running, lower_median_naive,
@@ -13,10 +19,11 @@ use super::lower_windows::{
     lower_pool_naive, lower_pool_tiled,
 };
 use super::spec::Spec;
+use super::tuning::Times;
 use crate::error::{Error, Result};
 use crate::filter::Border;
 use crate::filter::plan::{Plan, PlaneOp, Step};
-use crate::frame::{PixelFormat, Shape};
+use crate::frame::{PixelFormat, Sample, Shape};
 
 /// The planes of one step that share an operation.
 #[derive(Clone, Debug)]
@@ -33,6 +40,8 @@ pub struct Task {
     pub components: usize,
     /// Their indices.
     pub planes: Vec<usize>,
+    /// Threads across and down of a block, where the user named them (`tiled:32x8`).
+    pub block: Option<BlockSize>,
 }
 
 impl Task {
@@ -51,6 +60,7 @@ impl Task {
                     output: step.output,
                     components,
                     planes: vec![index],
+                    block: None,
                 }),
             }
         }
@@ -111,12 +121,44 @@ pub struct Cost {
 }
 
 impl Variant {
-    /// Whether the variant can do `task`.
+    /// Whether the variant can do `task` on this machine.
     ///
     /// # Errors
-    /// The reason why not.
+    /// The reason why not: it does not fit, or its library is missing.
     pub fn supports(&self, task: &Task) -> Result<(), String> {
-        self.specs(task).map(|_| ())
+        self.specs(task)?;
+        self.library().map_or(Ok(()), Library::available)
+    }
+
+    /// The library that it needs.
+    pub fn library(&self) -> Option<Library> {
+        match self.name {
+            "gemm" => Some(Library::CuBlas),
+            "fft" => Some(Library::CuFft),
+            _ => None,
+        }
+    }
+
+    /// Whether the user may name a block size behind its name.
+    pub fn takes_block(&self) -> bool {
+        matches!((self.name, self.family), ("constant" | "tiled" | "texture", "direct" | "separable"))
+    }
+
+    /// How far a sum may be off before it is rounded, relative to the sample's range times the sum of the weights' sizes times the scale.
+    /// 0: as exact as the plain sum of products, so that integer samples are equal but for one in a thousand that differs by one.
+    pub fn slack(&self, task: &Task) -> f64 {
+        slack(self.name, task)
+    }
+
+    /// Whether it keeps the tolerance that the automatic choice promises: exact, or floats to 1e-5.
+    fn exact(&self, task: &Task) -> bool {
+        let slack = self.slack(task);
+        slack == 0.0 || (task.format().sample() == Sample::F32 && slack <= 1e-5)
+    }
+
+    /// What it is estimated to cost.
+    pub fn cost(&self, task: &Task) -> Cost {
+        (self.cost)(task)
     }
 
     /// The launches that do `task`.
@@ -127,12 +169,30 @@ impl Variant {
         if self.family != family(&task.op) {
             return Err(format!("it is a variant of {} kernels, not of {}", self.family, family(&task.op)));
         }
+        if let Some((x, y)) = task.block.filter(|_| !self.takes_block()) {
+            return Err(format!("it has a block size of its own and takes none ({x}x{y} was named)"));
+        }
         (self.lower)(task)
+    }
+
+    /// What the estimate says is the limit.
+    fn limit(&self, task: &Task, machine: Machine) -> &'static str {
+        let cost = self.cost(task);
+        let with = |cost: Cost| self.time_us(task, cost, machine.multiprocessors, machine.bandwidth);
+        let (memory, compute) = (with(Cost { instructions: 0.0, launches: 0.0, ..cost }), with(Cost { bytes: 0.0, launches: 0.0, ..cost }));
+        match () {
+            () if memory.max(compute) < 1.5 * cost.launches => "launches",
+            () if memory >= compute => "memory",
+            () => "arithmetic",
+        }
     }
 
     /// Estimated time on a GPU of `multiprocessors` at `bandwidth` bytes per second, in microseconds.
     pub fn estimate_us(&self, task: &Task, multiprocessors: u32, bandwidth: u64) -> f64 {
-        let cost = (self.cost)(task);
+        self.time_us(task, self.cost(task), multiprocessors, bandwidth)
+    }
+
+    fn time_us(&self, task: &Task, cost: Cost, multiprocessors: u32, bandwidth: u64) -> f64 {
         let samples = task.samples() as f64;
         // 128 instructions per multiprocessor and clock at 1.7 GHz, of which two thirds are reached.
         let compute = samples * cost.instructions / (f64::from(multiprocessors.max(1)) * 128.0 * 1.7e3 * 0.66);
@@ -147,7 +207,11 @@ pub static TABLE: &[Variant] = &[
         name: "vector",
         family: "copy",
         about: "planes that pass: 16 bytes per thread, read once, written once",
-        lower: |task| Ok(vec![Spec::new(task, "copy.cu", "copy__vector").tile(512 / task.format().sample().bytes(), 8).threads(256)]),
+        lower: |task| {
+            // Whatever lies outside is not read.
+            let spec = Spec::new(task, "copy.cu", "copy__vector").define("BORDER", 0);
+            Ok(vec![spec.tile(512 / task.format().sample().bytes(), 8).threads(256)])
+        },
         cost: |task| Cost { bytes: 2.0 * task.format().sample().bytes() as f64, instructions: 1.0, launches: 1.0 },
     },
     Variant {
@@ -191,7 +255,7 @@ pub static TABLE: &[Variant] = &[
         cost: |task| naive_cost(task, taps_of(task)),
     },
     Variant {
-        name: "tiled",
+        name: "coarsened",
         family: "direct",
         about: "tile and halo as floats in shared memory, 4x4 sums per thread in registers; unrolled up to 121 taps, in bands of 16 rows beyond",
         lower: |task| match &task.op {
@@ -388,6 +452,111 @@ pub static TABLE: &[Variant] = &[
             Cost { bytes: io_bytes(task), instructions: 8.0 + 1600.0 / taps_of(task), launches: 1.0 }
         },
     },
+    Variant {
+        name: "constant",
+        family: "direct",
+        about: "a thread per sample, all taps from global memory (L1), weights in constant memory; block size 32x8 or as named",
+        lower: lower_constant,
+        cost: |task| Cost { instructions: 9.0 * taps_of(task) + 40.0, ..naive_cost(task, 0.0) },
+    },
+    Variant {
+        name: "tiled",
+        family: "direct",
+        about: "a thread per sample, tile and halo as floats in shared memory (48 KiB); block size 32x8 or as named",
+        lower: lower_plain_tile,
+        cost: |task| Cost { instructions: 5.0 * taps_of(task) + 60.0, ..naive_cost(task, 0.0) },
+    },
+    Variant {
+        name: "texture",
+        family: "direct",
+        about: "a thread per sample, all taps through the texture unit with its border modes (not reflect101)",
+        lower: lower_texture,
+        cost: |task| Cost { instructions: 20.0 * taps_of(task) + 40.0, ..naive_cost(task, 0.0) },
+    },
+    Variant {
+        name: "winograd",
+        family: "direct",
+        about: "F(2x2,3x3): 16 products for 4 samples, a tile per thread in registers; kernels up to 3x3",
+        lower: lower_winograd2,
+        cost: |task| Cost { bytes: io_bytes(task), instructions: 70.0, launches: 1.0 },
+    },
+    Variant {
+        name: "winograd4",
+        family: "direct",
+        about: "F(4x4,3x3): 36 products for 16 samples, a tile per thread in registers; kernels up to 3x3",
+        lower: lower_winograd4,
+        cost: |task| Cost { bytes: io_bytes(task), instructions: 60.0, launches: 1.0 },
+    },
+    Variant {
+        name: "gemm",
+        family: "direct",
+        about: "im2col in strips of 16 samples, then cuBLAS; the matrix in pieces of 256 MiB through device memory",
+        lower: lower_gemm,
+        cost: gemm_cost,
+    },
+    Variant {
+        name: "fft",
+        family: "direct",
+        about: "overlapping tiles of 16 to 1024 a side through cuFFT: cost does not grow with the kernel; up to 127x127 taps",
+        lower: lower_fft,
+        cost: fft_cost,
+    },
+    Variant {
+        name: "constant",
+        family: "separable",
+        about: "a thread per sample, all taps of the outer product from global memory (L1), weights in constant memory; block size 32x8 or as named",
+        lower: lower_constant,
+        cost: |task| Cost { instructions: 9.0 * taps_of(task) + 40.0, ..naive_cost(task, 0.0) },
+    },
+    Variant {
+        name: "tiled",
+        family: "separable",
+        about: "a thread per sample, tile and halo of the outer product as floats in shared memory (48 KiB); block size 32x8 or as named",
+        lower: lower_plain_tile,
+        cost: |task| Cost { instructions: 5.0 * taps_of(task) + 60.0, ..naive_cost(task, 0.0) },
+    },
+    Variant {
+        name: "coarsened",
+        family: "separable",
+        about: "the outer product: tile and halo as floats in shared memory, 4x4 sums per thread in registers",
+        lower: lower_coarsened,
+        cost: |task| Cost { bytes: io_bytes(task), instructions: 1.15 * taps_of(task) + 12.0, launches: 1.0 },
+    },
+    Variant {
+        name: "texture",
+        family: "separable",
+        about: "a thread per sample, all taps of the outer product through the texture unit with its border modes (not reflect101)",
+        lower: lower_texture,
+        cost: |task| Cost { instructions: 20.0 * taps_of(task) + 40.0, ..naive_cost(task, 0.0) },
+    },
+    Variant {
+        name: "winograd",
+        family: "separable",
+        about: "F(2x2,3x3) of the outer product: 16 products for 4 samples, a tile per thread in registers; kernels up to 3x3",
+        lower: lower_winograd2,
+        cost: |task| Cost { bytes: io_bytes(task), instructions: 70.0, launches: 1.0 },
+    },
+    Variant {
+        name: "winograd4",
+        family: "separable",
+        about: "F(4x4,3x3) of the outer product: 36 products for 16 samples, a tile per thread in registers; kernels up to 3x3",
+        lower: lower_winograd4,
+        cost: |task| Cost { bytes: io_bytes(task), instructions: 60.0, launches: 1.0 },
+    },
+    Variant {
+        name: "gemm",
+        family: "separable",
+        about: "im2col of the outer product in strips of 16 samples, then cuBLAS; the matrix in pieces of 256 MiB through device memory",
+        lower: lower_gemm,
+        cost: gemm_cost,
+    },
+    Variant {
+        name: "fft",
+        family: "separable",
+        about: "overlapping tiles of 16 to 1024 a side through cuFFT of the outer product: cost does not grow with the kernel; up to 127x127 taps",
+        lower: lower_fft,
+        cost: fft_cost,
+    },
 ];
 
 /// Names of the variants that can run every step of `plan`, in the table's order.
@@ -403,10 +572,70 @@ pub fn fitting(plan: &Plan) -> Vec<&'static str> {
     names
 }
 
-/// The row for `task`: the forced one, else the cheapest that fits by the cost model.
+/// Threads across and down.
+pub type BlockSize = (usize, usize);
+
+/// A variant as the user names it: `tiled`, or with a block size `tiled:32x8` or `tiled-32x8`.
 ///
 /// # Errors
-/// The forced row does not exist or does not fit; the message says why and names those that do.
+/// What is wrong with the block size.
+pub fn parse_name(text: &str) -> Result<(&str, Option<BlockSize>), String> {
+    let Some((name, block)) = text.split_once([':', '-']) else { return Ok((text, None)) };
+    let side = |t: &str| t.parse::<usize>().ok().filter(|s| (1..=1024).contains(s));
+    match block.split_once('x').and_then(|(x, y)| Some((side(x)?, side(y)?))) {
+        Some(block) => Ok((name, Some(block))),
+        None => Err(format!("'{block}' is no block size such as 32x8")),
+    }
+}
+
+/// The rows that can do `task`, the cheapest by the cost model first. Libraries are not looked for.
+pub fn ranked(task: &Task, multiprocessors: u32, bandwidth: u64) -> Vec<(&'static Variant, f64, Vec<Spec>)> {
+    let rows = TABLE.iter().filter(|v| v.family == family(&task.op) && v.exact(task));
+    let fitting = rows.filter_map(|row| Some((row, row.estimate_us(task, multiprocessors, bandwidth), row.specs(task).ok()?)));
+    let mut fitting: Vec<_> = fitting.collect();
+    fitting.sort_by(|a, b| a.1.total_cmp(&b.1));
+    fitting
+}
+
+/// What the cost model knows of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes per second of device memory.
+    pub bandwidth: u64,
+}
+
+/// Bandwidth assumed where the driver does not tell, in bytes per second.
+const USUAL_BANDWIDTH: u64 = 500_000_000_000;
+
+impl Machine {
+    /// What is assumed where there is no GPU.
+    pub const ASSUMED: Self = Self { multiprocessors: 132, bandwidth: 4_800_000_000_000 };
+    /// [`Machine::ASSUMED`] in words.
+    pub const ASSUMED_NAME: &str = "an H200 (sm_90, 132 multiprocessors, 4.8 TB/s)";
+
+    /// Of a GPU that is there.
+    pub fn of(info: &DeviceInfo) -> Self {
+        let bandwidth = if info.bandwidth > 0 { info.bandwidth } else { USUAL_BANDWIDTH };
+        Self { multiprocessors: info.multiprocessors, bandwidth }
+    }
+}
+
+/// What was chosen for a task.
+pub struct Choice {
+    /// The variant.
+    pub row: &'static Variant,
+    /// Its launches.
+    pub specs: Vec<Spec>,
+    /// Why, for humans.
+    pub why: String,
+}
+
+/// The row for `task` by the cost model; see [`pick`].
+///
+/// # Errors
+/// As for [`pick`].
 pub fn choose(
     task: &Task,
     label: &str,
@@ -414,33 +643,95 @@ pub fn choose(
     multiprocessors: u32,
     bandwidth: u64,
 ) -> Result<(&'static Variant, Vec<Spec>)> {
-    let rows = || TABLE.iter().filter(|v| v.family == family(&task.op));
+    pick(task, label, forced, Machine { multiprocessors, bandwidth }, None).map(|choice| (choice.row, choice.specs))
+}
+
+/// The row for `task`: the forced one, else among the exact ones that fit the fastest as `measured`, or without a measurement the
+/// cheapest by the cost model.
+///
+/// # Errors
+/// The forced row does not exist or does not fit; the message says why and names those that do.
+pub fn pick(task: &Task, label: &str, forced: Option<&str>, machine: Machine, measured: Option<&Times>) -> Result<Choice> {
+    pick_ready(task, label, forced, machine, measured, &|_| true)
+}
+
+/// As [`pick`]; the automatic choice passes over rows whose kernels are not `ready` (no compiler, and not in the kernel pack).
+///
+/// # Errors
+/// As for [`pick`].
+pub fn pick_ready(
+    task: &Task,
+    label: &str,
+    forced: Option<&str>,
+    machine: Machine,
+    measured: Option<&Times>,
+    ready: &dyn Fn(&[Spec]) -> bool,
+) -> Result<Choice> {
     // A plane that passes unchanged has one way to pass, whatever is asked for the others.
-    if let Some(name) = forced.filter(|_| task.op != PlaneOp::Copy) {
-        let refuse = |reason: String| {
-            let fits: Vec<&str> = rows().filter(|v| v.supports(task).is_ok()).map(|v| v.name).collect();
-            Error::usage(format!("variant '{name}' cannot run '{label}'"), reason).hint(format!("these can: {}", fits.join(", ")))
-        };
-        let Some(row) = rows().find(|v| v.name == name) else {
-            let known = TABLE.iter().any(|v| v.name == name);
-            return Err(refuse(if known {
-                format!("there is no such variant of {} kernels", family(&task.op))
-            } else {
-                "the CUDA backend has no variant of that name".to_owned()
-            }));
-        };
-        let specs = row.specs(task).map_err(refuse)?;
-        return Ok((row, specs));
+    if let Some(text) = forced.filter(|&name| task.op != PlaneOp::Copy && name != "auto") {
+        return force(task, label, text);
     }
-    let fitting = rows().filter_map(|row| row.specs(task).ok().map(|specs| (row, specs)));
-    fitting
-        .min_by(|(a, _), (b, _)| {
-            let estimate = |row: &Variant| row.estimate_us(task, multiprocessors, bandwidth);
-            estimate(a).total_cmp(&estimate(b))
-        })
-        .ok_or_else(|| {
-            Error::failed(format!("cannot run '{label}' on CUDA"), format!("no {} kernel fits {}", family(&task.op), task.shape))
-        })
+    let mut ranked = ranked(task, machine.multiprocessors, machine.bandwidth);
+    let all = ranked.len();
+    ranked.retain(|(.., specs)| ready(specs));
+    let passed_over = all - ranked.len();
+    let timed = |row: &Variant| measured.and_then(|times| times.of(row.name));
+    // A row without a time keeps its place behind those that have one.
+    ranked.sort_by(|(a, ..), (b, ..)| timed(a).unwrap_or(f64::INFINITY).total_cmp(&timed(b).unwrap_or(f64::INFINITY)));
+    let mut missing = Vec::new();
+    let mut others = Vec::new();
+    let mut best: Option<(&'static Variant, f64, Vec<Spec>)> = None;
+    for (row, estimate, specs) in ranked {
+        if best.is_some() {
+            others.push((row, timed(row).unwrap_or(estimate)));
+            continue;
+        }
+        // Libraries are large: only one that would win is looked for.
+        match row.library().map_or(Ok(()), Library::available) {
+            Ok(()) => best = Some((row, estimate, specs)),
+            Err(_) => missing.push(row),
+        }
+    }
+    let Some((row, estimate, specs)) = best else {
+        let what = format!("cannot run '{label}' on CUDA");
+        if passed_over > 0 {
+            let cause = "the kernel pack has no kernel for it, and there is no NVRTC to compile one";
+            return Err(Error::failed(what, cause).hint("install NVRTC (pip install nvidia-cuda-nvrtc-cu12), or use --backend cpu"));
+        }
+        return Err(Error::failed(what, format!("no {} kernel fits {}", family(&task.op), task.shape)));
+    };
+    let mut why = match timed(row) {
+        Some(us) => format!("{}, measured at {us:.1} us by `bench --tune`", row.name),
+        None => format!("{}, estimated at {estimate:.1} us, limited by {}", row.name, row.limit(task, machine)),
+    };
+    if let Some((other, us)) = others.first() {
+        why = format!("{why}; next is {} at {us:.1} us", other.name);
+    }
+    for other in missing {
+        let library = other.library().map_or("", Library::name);
+        why = format!("{why}; {} would be faster, but {library} is missing", other.name);
+    }
+    Ok(Choice { row, specs, why })
+}
+
+fn force(task: &Task, label: &str, text: &str) -> Result<Choice> {
+    let rows = || TABLE.iter().filter(|v| v.family == family(&task.op));
+    let refuse = |reason: String| {
+        let fits: Vec<&str> = rows().filter(|v| v.specs(task).is_ok()).map(|v| v.name).collect();
+        Error::usage(format!("variant '{text}' cannot run '{label}'"), reason).hint(format!("these can: {}", fits.join(", ")))
+    };
+    let (name, block) = parse_name(text).map_err(refuse)?;
+    let Some(row) = rows().find(|v| v.name == name) else {
+        let known = TABLE.iter().any(|v| v.name == name);
+        return Err(refuse(if known {
+            format!("there is no such variant of {} kernels", family(&task.op))
+        } else {
+            "the CUDA backend has no variant of that name".to_owned()
+        }));
+    };
+    let specs = row.specs(&Task { block, ..task.clone() }).map_err(refuse)?;
+    row.library().map_or(Ok(()), Library::available).map_err(refuse)?;
+    Ok(Choice { row, specs, why: format!("{text}, as demanded") })
 }
 
 /// Bytes read and written per sample when each is touched once.
@@ -473,4 +764,22 @@ fn taps_of(task: &Task) -> f64 {
 fn naive_cost(task: &Task, taps: f64) -> Cost {
     // Address, border test, load, conversion and multiply for every tap: measured at some ten times the tiled kernel's.
     Cost { bytes: io_bytes(task), instructions: 10.0 * taps + 40.0, launches: 1.0 }
+}
+
+/// Per sample: (15 + w) h / 16 matrix cells written and read again, the sums too.
+fn gemm_cost(task: &Task) -> Cost {
+    let (w, h) = extent(task);
+    let cells = (15.0 + w) * h;
+    let pieces = (task.samples() as f64 * cells / 4.0 / f64::from(256 << 20)).ceil();
+    Cost { bytes: io_bytes(task) + cells + 8.0, instructions: 2.0 * cells + 20.0, launches: 3.0 * pieces }
+}
+
+/// Six passes over tiles whose overlap is done twice, at some three times the rate of device memory, since most of it stays in the L2.
+fn fft_cost(task: &Task) -> Cost {
+    let (w, h) = extent(task);
+    let (bytes, instructions) = fourier_tiles(task, (w as usize, h as usize)).map_or((f64::INFINITY, f64::INFINITY), |tiles| {
+        let growth = (tiles.width * tiles.height * tiles.count) as f64 / (task.samples() as f64).max(1.0);
+        (growth * 56.0 / 2.0, growth * 60.0)
+    });
+    Cost { bytes: io_bytes(task) + bytes, instructions, launches: 7.0 }
 }

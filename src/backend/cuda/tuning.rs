@@ -1,0 +1,252 @@
+//! Measured times of variants, kept for the automatic choice: one JSON file per GPU and driver under the user's cache folder.
+//!
+//! `convoy bench --tune` writes it through [`tune`]; [`super::Cuda::compile`] asks [`Tuning::find`]. A file that is missing, damaged, or of
+//! another format, GPU or driver counts as empty: the cost model decides then. Writes are atomic.
+//!
+//! ```json
+//! { "format": 1, "gpu": "GPU-…", "name": "NVIDIA H200", "driver": "13.0",
+//!   "tasks": { "direct 7x7 u8 x1 clamp 1920x1080": { "coarsened": 9.4, "tiled": 31.0 } } }
+//! ```
+//! Times are medians in microseconds per frame, data on the device.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::Cuda;
+use super::device::DeviceInfo;
+use super::measure::{Settings, measure};
+use super::variants::{TABLE, Task, family};
+use crate::error::{Error, Result};
+use crate::filter::plan::{Plan, PlaneOp, Step};
+
+/// Of the file; another one is not read.
+const FORMAT: u32 = 1;
+
+/// Times of one task's variants, by name, in microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Times {
+    times: BTreeMap<String, f64>,
+}
+
+impl Times {
+    /// The time of one variant.
+    pub fn of(&self, variant: &str) -> Option<f64> {
+        self.times.get(variant).copied()
+    }
+
+    /// Variants, fastest first.
+    pub fn ranked(&self) -> Vec<(&str, f64)> {
+        let mut all: Vec<_> = self.times.iter().map(|(name, &us)| (name.as_str(), us)).collect();
+        all.sort_by(|a, b| a.1.total_cmp(&b.1));
+        all
+    }
+
+    /// Notes a variant's time.
+    pub fn set(&mut self, variant: &str, us: f64) {
+        self.times.insert(variant.to_owned(), us);
+    }
+}
+
+/// The store of one GPU under one driver.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tuning {
+    format: u32,
+    gpu: String,
+    name: String,
+    driver: String,
+    tasks: BTreeMap<String, Times>,
+    #[serde(skip)]
+    path: Option<PathBuf>,
+}
+
+impl Tuning {
+    /// The user's store for `device` under `driver`; empty if there is none that fits.
+    pub fn open(device: &DeviceInfo, driver: (u32, u32)) -> Self {
+        use etcetera::BaseStrategy;
+        let folder = etcetera::choose_base_strategy().ok().map(|strategy| strategy.cache_dir().join("convoy").join("tuning"));
+        Self::open_in(folder.as_deref(), device, driver)
+    }
+
+    /// As [`Tuning::open`], in another folder; None keeps it in memory.
+    pub fn open_in(folder: Option<&Path>, device: &DeviceInfo, driver: (u32, u32)) -> Self {
+        let driver = format!("{}.{}", driver.0, driver.1);
+        let path = folder.filter(|_| !device.uuid.is_empty()).map(|folder| folder.join(format!("{}.json", device.uuid)));
+        let stored =
+            path.as_deref().and_then(|path| fs::read_to_string(path).ok()).and_then(|text| serde_json::from_str::<Self>(&text).ok());
+        let fits = |t: &Self| t.format == FORMAT && t.gpu == device.uuid && t.driver == driver;
+        let empty = Self {
+            format: FORMAT,
+            gpu: device.uuid.clone(),
+            name: device.name.clone(),
+            driver: driver.clone(),
+            tasks: BTreeMap::new(),
+            path: None,
+        };
+        Self { path, ..stored.filter(fits).unwrap_or(empty) }
+    }
+
+    /// Where it is stored.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// What was measured for `task`.
+    pub fn find(&self, task: &Task) -> Option<&Times> {
+        self.tasks.get(&key(task))
+    }
+
+    /// Notes what was measured for `task`, in place of what was known.
+    pub fn set(&mut self, task: &Task, times: Times) {
+        self.tasks.insert(key(task), times);
+    }
+
+    /// Writes the store.
+    ///
+    /// # Errors
+    /// There is no cache folder, or it cannot be written.
+    pub fn save(&self) -> Result<()> {
+        let what = "cannot store the measured times of kernel variants";
+        let path =
+            self.path.as_deref().ok_or_else(|| Error::failed(what, "there is no cache folder").hint("set XDG_CACHE_HOME or HOME"))?;
+        let failed = |e: &dyn std::fmt::Display| Error::failed(format!("{what} in '{}'", path.display()), e);
+        let text = serde_json::to_string_pretty(self).map_err(|e| failed(&e))?;
+        let folder = path.parent().ok_or_else(|| failed(&"it has no folder"))?;
+        let write = || -> std::io::Result<()> {
+            use std::io::Write as _;
+            fs::create_dir_all(folder)?;
+            let mut file = tempfile::NamedTempFile::new_in(folder)?;
+            file.write_all(text.as_bytes())?;
+            file.persist(path)?;
+            Ok(())
+        };
+        write().map_err(|e| failed(&e))
+    }
+}
+
+/// Operation, window, sample type, border and plane sizes: what decides a kernel's time. Weights do not.
+fn key(task: &Task) -> String {
+    let operation = match &task.op {
+        PlaneOp::Copy => "copy".to_owned(),
+        PlaneOp::Separable(op) => format!("separable {}x{}", op.row.len(), op.col.len()),
+        PlaneOp::Direct(op) => format!("direct {}x{}", op.width, op.height),
+        PlaneOp::Box(op) => format!("box {}x{} power {}", 2 * op.radius_x + 1, 2 * op.radius_y + 1, op.power),
+        PlaneOp::Unsharp(op) => format!("unsharp {}x{}", op.size_x, op.size_y),
+        PlaneOp::Gradient(_) => "gradient".to_owned(),
+        PlaneOp::Compass(_) => "compass".to_owned(),
+        PlaneOp::Extremum(op) => format!("extremum {}x{}", 2 * op.radius_x + 1, 2 * op.radius_y + 1),
+        PlaneOp::Morphology(op) => format!("morphology {:08b}", op.coordinates),
+        PlaneOp::Median(op) => format!("median {}x{} rank {}", 2 * op.radius_x + 1, 2 * op.radius_y + 1, op.rank),
+        PlaneOp::Pool(op) => format!("pool {:?} {} stride {} pad {} dilation {}", op.kind, op.kernel, op.stride, op.pad, op.dilation),
+        PlaneOp::Pixelate(op) => format!("pixelate {}x{}", op.block_x, op.block_y),
+    };
+    let format = task.format();
+    let sample =
+        if format.depth == 32 { "f32".to_owned() } else { format!("u{}{}", format.depth, if format.high_bits { "h" } else { "" }) };
+    let sizes: Vec<String> = task.planes.iter().map(|&p| task.shape.plane_size(p)).map(|(w, h)| format!("{w}x{h}")).collect();
+    format!("{operation} {sample} x{} {} {}", task.components, task.border.name(), sizes.join(" "))
+}
+
+/// Measures every variant of every task of `plan` and stores the times. Returns each task's label and times.
+///
+/// A variant that does not run (out of memory) is left out. Variants that are not exact are measured too; the automatic choice passes them over.
+///
+/// # Errors
+/// The store cannot be written, or no variant of a task runs.
+pub fn tune(cuda: &Cuda, plan: &Plan, settings: Settings) -> Result<Vec<(String, Times)>> {
+    let mut store = Tuning::open(cuda.info(), cuda.driver());
+    let mut all = Vec::new();
+    for step in &plan.steps {
+        for task in Task::of_step(step).into_iter().filter(|task| task.op != PlaneOp::Copy) {
+            let times = measure_rows(cuda, step, &task, settings)?;
+            store.set(&task, times.clone());
+            store.save()?;
+            all.push((key(&task), times));
+        }
+    }
+    Ok(all)
+}
+
+fn measure_rows(cuda: &Cuda, step: &Step, task: &Task, settings: Settings) -> Result<Times> {
+    // The task's planes alone; the others pass, which costs every variant the same.
+    let mut alone = Step { variant: None, ..step.clone() };
+    for (index, op) in alone.planes.iter_mut().enumerate() {
+        if !task.planes.contains(&index) {
+            *op = PlaneOp::Copy;
+        }
+    }
+    let plan = Plan { input: step.input, steps: vec![alone] };
+    let mut times = Times::default();
+    let mut last = None;
+    for row in TABLE.iter().filter(|row| row.family == family(&task.op) && row.supports(task).is_ok()) {
+        match measure(cuda, &plan, Some(row.name), settings) {
+            Ok(measured) => times.set(row.name, measured.kernel.median()),
+            Err(error) => last = Some(error),
+        }
+    }
+    match last {
+        Some(error) if times.times.is_empty() => Err(error),
+        _ => Ok(times),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Border;
+    use crate::filter::plan::Direct;
+    use crate::frame::{PixelFormat, Shape};
+
+    fn device(uuid: &str) -> DeviceInfo {
+        DeviceInfo {
+            index: 0,
+            name: "a GPU".into(),
+            uuid: uuid.into(),
+            capability: (9, 0),
+            memory_bytes: 1,
+            multiprocessors: 1,
+            l2_bytes: 1,
+            shared_bytes: 1,
+            bandwidth: 1,
+        }
+    }
+
+    fn task(width: usize) -> Task {
+        let op = PlaneOp::Direct(Direct { width: 3, height: 3, taps: vec![1.0; 9].into(), scale: 1.0, bias: 0.0 });
+        let shape = Shape { format: PixelFormat::yuv(10, 1, 1), width, height: 40 };
+        Task { op, border: Border::Zero, shape, output: shape, components: 1, planes: vec![0, 1, 2], block: None }
+    }
+
+    #[test]
+    fn a_store_is_found_again_for_its_gpu_and_driver_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |uuid: &str, driver| Tuning::open_in(Some(folder.path()), &device(uuid), driver);
+        let mut store = open("GPU-1", (13, 0));
+        assert_eq!(store.find(&task(60)), None);
+        let mut times = Times::default();
+        times.set("tiled", 9.5);
+        times.set("fft", 3.25);
+        store.set(&task(60), times.clone());
+        store.save().unwrap();
+        assert_eq!(open("GPU-1", (13, 0)).find(&task(60)), Some(&times));
+        assert_eq!(times.ranked(), [("fft", 3.25), ("tiled", 9.5)]);
+        assert_eq!(open("GPU-1", (13, 0)).find(&task(61)), None);
+        assert_eq!(open("GPU-1", (13, 1)).find(&task(60)), None, "another driver");
+        assert_eq!(open("GPU-2", (13, 0)).find(&task(60)), None, "another GPU");
+        assert_eq!(key(&task(60)), "direct 3x3 u10 x1 zero 60x40 30x20 30x20");
+        // Damage counts as nothing known, and is written over.
+        std::fs::write(store.path().unwrap(), "{\"format\": 1, \"gpu").unwrap();
+        assert_eq!(open("GPU-1", (13, 0)).find(&task(60)), None);
+        store.save().unwrap();
+        assert_eq!(open("GPU-1", (13, 0)), store);
+    }
+
+    #[test]
+    fn without_a_folder_saving_says_so() {
+        let store = Tuning::open_in(None, &device("GPU-1"), (13, 0));
+        assert!(store.save().unwrap_err().to_string().contains("no cache folder"));
+    }
+}

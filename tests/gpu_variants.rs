@@ -1,0 +1,307 @@
+//! The stations of the race on a GPU: every variant of general and separable kernels × kernel size × format × border × block size
+//! against the f64 reference, each within the tolerance that it states, outputs poisoned. Without a GPU each test prints a skip;
+//! `CONVOY_REQUIRE_GPU=1` makes that, and a missing cuBLAS or cuFFT, a failure.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod reference;
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use convoy::backend::BuildOptions;
+use convoy::backend::Device;
+use convoy::backend::cuda::variants::{TABLE, Task, Variant, family};
+use convoy::backend::cuda::{self, Cuda};
+use convoy::filter::Border;
+use convoy::filter::plan::{Direct, Plan, PlaneOp};
+use convoy::frame::{Frame, Packing, PixelFormat, Sample, Shape};
+use convoy::pool::Budget;
+use reference::operations::{fractional, gaussian, integer_taps, separable};
+use reference::{Content, Picture, Tolerance, chain, check, expect, options, plan, run};
+
+fn required() -> bool {
+    std::env::var_os("CONVOY_REQUIRE_GPU").is_some_and(|v| v == "1")
+}
+
+fn gpu() -> Option<&'static Cuda> {
+    static GPU: OnceLock<Option<Cuda>> = OnceLock::new();
+    GPU.get_or_init(|| match cuda::open(0) {
+        Ok(cuda) => Some(cuda),
+        Err(error) => {
+            assert!(!required(), "CONVOY_REQUIRE_GPU=1, but {error}");
+            println!("SKIPPED: {error}");
+            None
+        }
+    })
+    .as_ref()
+}
+
+fn direct(width: usize, height: usize, seed: u64) -> PlaneOp {
+    let taps = integer_taps(width, height, seed);
+    let sum: f32 = taps.iter().sum();
+    PlaneOp::Direct(Direct { width, height, taps: taps.into(), scale: if sum == 0.0 { 1.0 } else { 1.0 / sum.abs() }, bias: 0.0 })
+}
+
+/// Odd and even sizes from 1 to 31, and long lines.
+fn operations() -> Vec<PlaneOp> {
+    vec![
+        direct(1, 1, 1),
+        direct(3, 3, 2),
+        fractional(3, 3, 3),
+        direct(2, 2, 4),
+        direct(3, 2, 5),
+        direct(1, 3, 6),
+        direct(5, 5, 7),
+        fractional(6, 9, 8),
+        direct(8, 4, 9),
+        direct(15, 15, 10),
+        direct(31, 31, 11),
+        fractional(30, 17, 12),
+        direct(101, 1, 13),
+        separable(gaussian(1.0, 1), gaussian(0.7, 1)),
+        separable(gaussian(1.5, 4), gaussian(1.0, 3)),
+        separable([0.05f32, 0.3, -0.1, 0.75].as_slice().into(), gaussian(3.0, 9)),
+    ]
+}
+
+/// Σ|w| · |scale|.
+fn gain(op: &PlaneOp) -> f64 {
+    let size = |taps: &[f32]| taps.iter().map(|&w| f64::from(w).abs()).sum::<f64>();
+    match op {
+        PlaneOp::Direct(op) => size(&op.taps) * f64::from(op.scale).abs(),
+        PlaneOp::Separable(op) => size(&op.row) * size(&op.col) * f64::from(op.scale).abs(),
+        _ => 1.0,
+    }
+}
+
+/// As the variant states it: exact rows by the general rule, others by how far their sum may be off before it is rounded.
+fn verify(frame: &Frame, want: &Picture, slack: f64, gain: f64) -> Result<f64, String> {
+    if slack == 0.0 {
+        return check(frame, want, Tolerance::EXACT).map(|tally| tally.unequal as f64 / tally.samples as f64);
+    }
+    let format = want.shape.format;
+    let max = f64::from(format.max_value());
+    let bound = slack * max * gain;
+    let mut worst = 0f64;
+    for (plane, (got, want_plane)) in Picture::read(frame).planes.iter().zip(&want.planes).enumerate() {
+        assert_eq!(got.len(), want_plane.len());
+        for (i, (&got, &want)) in got.iter().zip(want_plane).enumerate() {
+            let holds = match format.sample() {
+                Sample::F32 => {
+                    worst = worst.max((got - want).abs() / (max * gain));
+                    (got - want).abs() <= bound
+                }
+                Sample::U8 | Sample::U16 => {
+                    let code = |v: f64| (v + 0.5).floor().clamp(0.0, max);
+                    (code(want - bound)..=code(want + bound)).contains(&got) && got.fract() == 0.0
+                }
+            };
+            if !holds {
+                return Err(format!("plane {plane}, sample {i}: got {got}, want {want} within {bound}"));
+            }
+        }
+    }
+    Ok(worst)
+}
+
+fn rows(plan: &Plan) -> (Vec<&'static Variant>, Task) {
+    let task = Task::of_step(&plan.steps[0]).remove(0);
+    let rows = TABLE.iter().filter(|row| row.family == family(&task.op) && row.specs(&task).is_ok());
+    let available = rows.filter(|row| match row.supports(&task) {
+        Ok(()) => true,
+        Err(why) => {
+            assert!(!required(), "CONVOY_REQUIRE_GPU=1, but {}: {why}", row.name);
+            println!("SKIPPED: {}: {why}", row.name);
+            false
+        }
+    });
+    (available.collect(), task)
+}
+
+fn sweep(format: PixelFormat, borders: &[Border], sizes: &[(usize, usize)], select: impl Fn(usize) -> bool) {
+    let Some(gpu) = gpu() else { return };
+    let mut worst: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
+    for (number, op) in operations().into_iter().enumerate().filter(|(number, _)| select(*number)) {
+        for &border in borders {
+            for &(width, height) in sizes {
+                let shape = Shape { format, width, height };
+                let plan = plan(shape, border, op.clone());
+                let pictures: Vec<_> = Content::ALL[..3].iter().map(|&c| Picture::new(shape, c, 31 + number as u64)).collect();
+                let wants: Vec<_> = pictures.iter().map(|p| expect(&plan, p)).collect();
+                let (rows, task) = rows(&plan);
+                for row in rows {
+                    let frames = run(gpu, &plan, &options(Some(row.name), None), &pictures).unwrap();
+                    for (frame, want) in frames.iter().zip(&wants) {
+                        match verify(frame, want, row.slack(&task), gain(&op)) {
+                            Ok(found) => {
+                                let entry = worst.entry(row.name).or_default();
+                                *entry = (entry.0 + 1, entry.1.max(found));
+                            }
+                            Err(e) => {
+                                panic!("{} on {shape}, border {}, operation {number} {}: {e}", row.name, border.name(), describe(&op))
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    println!("{format}: frames, worst {worst:?}");
+}
+
+fn describe(op: &PlaneOp) -> String {
+    match op {
+        PlaneOp::Direct(op) => format!("{}x{}", op.width, op.height),
+        PlaneOp::Separable(op) => format!("{}x{} separable", op.row.len(), op.col.len()),
+        _ => String::new(),
+    }
+}
+
+fn nv12() -> PixelFormat {
+    PixelFormat { packing: Packing::SemiPlanar, ..PixelFormat::yuv(8, 1, 1) }
+}
+
+fn p010() -> PixelFormat {
+    PixelFormat { packing: Packing::SemiPlanar, high_bits: true, ..PixelFormat::yuv(10, 1, 1) }
+}
+
+const SMALL: [(usize, usize); 3] = [(1, 1), (9, 7), (213, 97)];
+
+macro_rules! sweeps {
+    ($($name:ident: $format:expr, $border:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            sweep($format, &[$border], &SMALL, |_| true);
+        }
+    )*};
+}
+
+sweeps! {
+    planar_8_bit_clamp: PixelFormat::yuv(8, 1, 1), Border::Clamp;
+    planar_8_bit_zero: PixelFormat::yuv(8, 1, 1), Border::Zero;
+    planar_8_bit_reflect: PixelFormat::yuv(8, 1, 1), Border::Reflect;
+    planar_8_bit_reflect101: PixelFormat::yuv(8, 1, 1), Border::Reflect101;
+    planar_8_bit_wrap: PixelFormat::yuv(8, 1, 1), Border::Wrap;
+    float_zero: PixelFormat::gray(32), Border::Zero;
+    float_wrap: PixelFormat::gray(32), Border::Wrap;
+    deep_clamp: PixelFormat::gray(16), Border::Clamp;
+    deep_zero: PixelFormat::gray(16), Border::Zero;
+    semi_planar_8_bit: nv12(), Border::Reflect;
+    semi_planar_10_bit: p010(), Border::Wrap;
+}
+
+#[test]
+fn larger_planes() {
+    sweep(PixelFormat::gray(8), &[Border::Clamp], &[(1096, 2449)], |n| n == 1 || n == 6);
+    sweep(PixelFormat::gray(32), &[Border::Reflect], &[(1921, 1081)], |n| n == 2 || n == 13);
+}
+
+#[test]
+fn block_sizes() {
+    let Some(gpu) = gpu() else { return };
+    let shape = Shape { format: PixelFormat::yuv(8, 1, 1), width: 213, height: 97 };
+    for op in [direct(5, 5, 1), separable(gaussian(1.5, 4), gaussian(1.0, 3))] {
+        let plan = plan(shape, Border::Clamp, op);
+        let picture = Picture::new(shape, Content::Random, 5);
+        let want = expect(&plan, &picture);
+        for name in ["constant", "tiled", "texture"] {
+            for block in ["16x16", "32x8", "8x32", "32x32", "64x4", "128x1"] {
+                let frames = run(gpu, &plan, &options(Some(&format!("{name}:{block}")), None), std::slice::from_ref(&picture)).unwrap();
+                check(&frames[0], &want, Tolerance::EXACT).unwrap_or_else(|e| panic!("{name}:{block}: {e}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn two_steps_with_constant_weights_keep_their_own() {
+    let Some(gpu) = gpu() else { return };
+    let shape = Shape { format: PixelFormat::gray(8), width: 100, height: 70 };
+    let plan = chain(shape, &[(Border::Clamp, direct(3, 3, 20)), (Border::Clamp, direct(3, 3, 21))]);
+    let picture = Picture::new(shape, Content::Random, 5);
+    let want = expect(&plan, &picture);
+    let frames = run(gpu, &plan, &options(Some("constant"), None), std::slice::from_ref(&picture)).unwrap();
+    // A code value off in the first step is multiplied by the second.
+    check(&frames[0], &want, Tolerance { codes: 2.0, ..Tolerance::EXACT }).unwrap();
+}
+
+#[test]
+fn three_hundred_frames_over_eight_lanes_equal_one_lane() {
+    let Some(gpu) = gpu() else { return };
+    let shape = Shape { format: PixelFormat::yuv(8, 1, 1), width: 320, height: 180 };
+    let plan = plan(shape, Border::Clamp, direct(7, 7, 3));
+    let pictures: Vec<_> = (0..300).map(|i| Picture::new(shape, Content::ALL[i % 4], 1000 + i as u64)).collect();
+    let (rows, _) = rows(&plan);
+    for row in rows.iter().filter(|row| ["constant", "texture", "gemm", "fft"].contains(&row.name)) {
+        let with = |lanes| {
+            let options =
+                BuildOptions { lanes: Some(lanes), threads: None, variant: Some(row.name.to_owned()), budget: Budget::new(usize::MAX) };
+            let frames = run(gpu, &plan, &options, &pictures).unwrap();
+            frames.iter().map(|f| Picture::read(f).planes).collect::<Vec<_>>()
+        };
+        let one = with(1);
+        for _ in 0..3 {
+            assert!(one == with(8), "{}: eight lanes differ from one", row.name);
+        }
+    }
+}
+
+#[test]
+fn the_checker_finds_one_wrong_code() {
+    let shape = Shape { format: PixelFormat::gray(8), width: 31, height: 9 };
+    let picture = Picture::new(shape, Content::Random, 5);
+    let frame = picture.frame(reference::heap(), 0).unwrap();
+    verify(&frame, &picture, 4e-6, 1.0).unwrap();
+    let mut other = picture.clone();
+    other.planes[0][77] += 1.0;
+    assert!(verify(&frame, &other, 4e-6, 1.0).is_err());
+}
+
+/// `cargo test --release --test gpu_variants timings -- --ignored --nocapture`: every row beside the copy.
+#[test]
+#[ignore = "a measurement, not a test"]
+fn timings() {
+    use convoy::backend::cuda::measure::{Settings, measure};
+    let Some(gpu) = gpu() else { return };
+    println!("{}", gpu.describe());
+    let f32s = PixelFormat::gray(32);
+    let gray8 = PixelFormat::gray(8);
+    let cases = [
+        ("3x3", f32s, direct(3, 3, 2)),
+        ("7x7", f32s, direct(7, 7, 2)),
+        ("31x31", f32s, direct(31, 31, 2)),
+        ("63x63", f32s, direct(63, 63, 2)),
+        ("127x127", f32s, direct(127, 127, 2)),
+        ("3x3", gray8, direct(3, 3, 2)),
+        ("7x7", gray8, direct(7, 7, 2)),
+        ("31x31", gray8, direct(31, 31, 2)),
+        ("7x7", PixelFormat::yuv(8, 1, 1), direct(7, 7, 2)),
+        ("gauss 7x7", f32s, separable(gaussian(1.0, 3), gaussian(1.0, 3))),
+    ];
+    println!("{:<10} {:<22} {:<12} {:>9} {:>9} {:>9} {:>8}  registers/shared", "case", "shape", "variant", "us", "p5", "p95", "copy us");
+    for (name, format, op) in cases {
+        let shape = Shape { format, width: 1920, height: 1080 };
+        let plan = plan(shape, Border::Clamp, op);
+        for row in rows(&plan).0 {
+            let m = match measure(gpu, &plan, Some(row.name), Settings { repetitions: 7, ..Settings::default() }) {
+                Ok(m) => m,
+                Err(e) => {
+                    println!("{name} {}: {e}", row.name);
+                    continue;
+                }
+            };
+            let mut resources: Vec<_> = m.kernels.iter().map(|k| format!("{}/{}", k.registers, k.shared_bytes)).collect();
+            resources.dedup();
+            println!(
+                "{name:<10} {:<22} {:<12} {:>9.2} {:>9.2} {:>9.2} {:>8.2}  {}",
+                shape.to_string(),
+                row.name,
+                m.kernel.median(),
+                m.kernel.quantile(0.05),
+                m.kernel.quantile(0.95),
+                m.copy.median(),
+                resources.join(" ")
+            );
+        }
+    }
+}
