@@ -320,6 +320,9 @@ pub struct BenchArgs {
     /// Measure OpenCV at the kernel level too (Python with cv2, one thread), whatever was asked for; ffmpeg stands beside whole runs anyway.
     #[arg(long, help_heading = "Measuring")]
     pub peers: bool,
+    /// Store which variant is fastest on this GPU for each case of the kernel level; `auto` uses it from then on.
+    #[arg(long, help_heading = "Measuring")]
+    pub tune: bool,
     /// Write the rows as JSON, to stdout or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-", help_heading = "Results")]
     pub json: Option<PathBuf>,

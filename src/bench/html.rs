@@ -34,9 +34,9 @@ pub fn page(document: &Document) -> String {
     // Writing to a string cannot fail.
     let _ = write!(body, "<h1>convoy bench</h1>\n{}", environment(document));
     for (index, figure) in figures.iter().enumerate() {
-        let _ = write!(
+        let _ = writeln!(
             body,
-            "<section><h2>{}</h2><p>{}</p><div class=\"plot\" id=\"plot{index}\"></div></section>\n",
+            "<section><h2>{}</h2><p>{}</p><div class=\"plot\" id=\"plot{index}\"></div></section>",
             escape(&figure.title),
             escape(&figure.about)
         );
@@ -102,7 +102,7 @@ fn environment(document: &Document) -> String {
     let e = &document.environment;
     let mut text = String::from("<p>");
     text += &e.summary().lines().map(escape).collect::<Vec<_>>().join("<br>");
-    let _ = write!(text, "<br>{}<br><code>{}</code></p>\n", escape(&e.os), escape(&e.command));
+    let _ = writeln!(text, "<br>{}<br><code>{}</code></p>", escape(&e.os), escape(&e.command));
     for missing in &e.missing {
         let _ = writeln!(text, "<p class=\"doubt\">not measured: {}</p>", escape(missing));
     }

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::filter::plan::Plan;
 use crate::frame::Frame;
 use crate::pool::{Budget, Heap};
-use crate::reference::{Comparison, is_affordable};
+use crate::reference::{Comparison, Tolerance, is_affordable};
 use crate::verify::Trial;
 
 /// The variant that speed-ups are counted from.
@@ -44,7 +44,11 @@ impl Bench<'_> {
             rows.extend(self.on_cpu(case, &plan)?);
         }
         if let Some(cuda) = self.cuda {
-            rows.extend(self.on_cuda(cuda, case, &plan)?);
+            // A launch per small frame would measure launches: batches are pooled as tensors.
+            match super::batch::Batched::of(case) {
+                Some(batched) => rows.extend(batched.rows(self, cuda, || row_of(case, &plan, "cuda", ""))?),
+                None => rows.extend(self.on_cuda(cuda, case, &plan)?),
+            }
         }
         let time = |row: &Row| row.time_us.map(|t| t.median);
         let base = rows.iter().find(|r| r.variant == ONE_PLAIN_THREAD && r.program == "convoy").and_then(time);
@@ -156,7 +160,15 @@ impl Bench<'_> {
                         row.kernels = kernels.iter().map(usage).collect();
                         let elsewhere = if whole { None } else { Some((cuda, small.clone(), forced.map(str::to_owned))) };
                         let name = format!("cuda {variant}");
-                        subjects.push(KernelSubject { name, prepared, work: Work::Kernels, trial: Rc::clone(&trial), elsewhere });
+                        let tolerance = trial.tolerance().with_slack(judged, cuda.slack(judged, variant));
+                        subjects.push(KernelSubject {
+                            name,
+                            prepared,
+                            work: Work::Kernels,
+                            trial: Rc::clone(&trial),
+                            tolerance,
+                            elsewhere,
+                        });
                         entered.push(rows.len());
                     }
                     Err(error) => row.error = Some(error.to_string()),
@@ -170,6 +182,7 @@ impl Bench<'_> {
                 prepared: Rc::clone(&first.prepared),
                 work: Work::Copies,
                 trial: Rc::clone(&trial),
+                tolerance: trial.tolerance(),
                 elsewhere: None,
             };
             subjects.push(copy);
@@ -309,6 +322,7 @@ struct KernelSubject<'a> {
     prepared: Rc<Prepared>,
     work: Work,
     trial: Rc<Trial>,
+    tolerance: Tolerance,
     /// What is verified instead where the reference cannot afford the whole frame.
     elsewhere: Option<(&'a Cuda, Plan, Option<String>)>,
 }
@@ -328,7 +342,7 @@ impl Subject for KernelSubject<'_> {
         let mut found = Comparison::default();
         // Neighbours have different pictures, so that one that got the other's buffer shows.
         for index in [0, 1, prepared.sets().saturating_sub(1)] {
-            found.add(&self.trial.judge(index, &prepared.result(index)?).map_err(|e| wrong_result(&self.name, e))?);
+            found.add(&self.trial.judge(index, &prepared.result(index)?, self.tolerance).map_err(|e| wrong_result(&self.name, e))?);
         }
         Ok(found)
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+mod batch;
 mod cases;
 mod environment;
 pub mod frames;
@@ -29,7 +30,7 @@ use table::Style;
 
 use crate::backend::Device;
 use crate::backend::cpu::Cpu;
-use crate::backend::cuda::{self, Cuda};
+use crate::backend::cuda::{self, Cuda, tuning};
 use crate::cli::{Backend, BenchArgs, Level, Preset};
 use crate::error::{Error, Result};
 use crate::filter;
@@ -56,6 +57,9 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
     }
     if args.wants(Level::Kernel) {
         session.kernels(args, cuda.as_ref())?;
+    }
+    if args.tune {
+        session.tune(args, cuda.as_ref())?;
     }
     if args.wants(Level::Loop) {
         session.loops(args, cuda.as_ref())?;
@@ -170,6 +174,21 @@ impl<'a> Session<'a> {
                 .hint("`convoy bench` without --variant measures those that fit"));
         }
         self.print("\n")
+    }
+
+    /// Measures every variant of every case as the automatic choice wants it, and stores the times for it.
+    fn tune(&mut self, args: &BenchArgs, cuda: Option<&Cuda>) -> Result<()> {
+        let Some(cuda) = cuda else {
+            return Err(Error::failed("cannot tune the automatic choice", "it chooses among CUDA variants, and CUDA is not available")
+                .hint("`convoy doctor` says what is missing"));
+        };
+        for case in plan::kernel_cases(args)? {
+            for (task, times) in tuning::tune(cuda, &case.plan()?, cuda::measure::Settings::default())? {
+                let ranked: Vec<String> = times.ranked().iter().take(3).map(|(name, us)| format!("{name} {us:.2} µs")).collect();
+                self.print(&format!("tuned {task}: {}\n", ranked.join(", ")))?;
+            }
+        }
+        Ok(())
     }
 
     fn loops(&mut self, args: &BenchArgs, cuda: Option<&Cuda>) -> Result<()> {

@@ -42,7 +42,8 @@ impl Judge {
     /// # Errors
     /// As for [`Judge::new`].
     pub fn within(plan: &Plan, picture: &Picture, reads: f64) -> Result<Self, String> {
-        if cost(plan) <= reads {
+        // What cannot be cut into patches is filtered whole as long as that is bearable.
+        if cost(plan) <= reads || (cost(plan) <= AFFORDABLE && patches(plan).is_none()) {
             Ok(Self { output: plan.output(), wants: Wants::Whole(expect(plan, picture)) })
         } else {
             Self::in_patches(plan, picture)

@@ -48,12 +48,12 @@ impl Trial {
     ///
     /// # Errors
     /// The result does not hold: the first bad sample.
-    pub fn judge(&self, index: usize, frame: &Frame) -> Result<Comparison> {
+    pub fn judge(&self, index: usize, frame: &Frame, tolerance: Tolerance) -> Result<Comparison> {
         let wrong = |why: String| Error::failed("the result differs from the reference", why);
         let (_, judge) =
             self.pictures.get(index % self.pictures.len().max(1)).ok_or_else(|| wrong("nothing to compare with".to_owned()))?;
-        let found = judge.compare(frame, self.tolerance).map_err(wrong)?;
-        match found.failure(self.tolerance.for_few(found.samples)) {
+        let found = judge.compare(frame, tolerance).map_err(wrong)?;
+        match found.failure(tolerance.for_few(found.samples)) {
             Some(failure) => Err(wrong(failure)),
             None => Ok(found),
         }
@@ -77,6 +77,14 @@ impl Trial {
     /// # Errors
     /// The backend's; frames out of order; or a result that does not hold, with the first bad sample.
     pub fn run(&self, built: &mut Built, lanes: usize, mem: &Arc<dyn HostMem>) -> Result<Comparison> {
+        self.run_within(built, lanes, mem, self.tolerance)
+    }
+
+    /// Like [`Trial::run`], with the tolerance of a variant that states its own.
+    ///
+    /// # Errors
+    /// As for [`Trial::run`].
+    pub fn run_within(&self, built: &mut Built, lanes: usize, mem: &Arc<dyn HostMem>, tolerance: Tolerance) -> Result<Comparison> {
         let wrong = |why: String| Error::failed("the result differs from the reference", why);
         self.spoil_outputs(built, lanes, mem)?;
         let count = self.pictures.len().max(1);
@@ -90,7 +98,7 @@ impl Trial {
                 return Err(wrong(format!("frame {} came where frame {seq} was due", frame.seq)));
             }
             if let Some((_, judge)) = self.pictures.get(index) {
-                found.add(&judge.compare(&frame, self.tolerance).map_err(wrong)?);
+                found.add(&judge.compare(&frame, tolerance).map_err(wrong)?);
             }
             Ok(())
         };
@@ -109,7 +117,7 @@ impl Trial {
         while !waiting.is_empty() {
             collect(built, &mut waiting)?;
         }
-        match found.failure(self.tolerance.for_few(found.samples)) {
+        match found.failure(tolerance.for_few(found.samples)) {
             Some(failure) => Err(wrong(failure)),
             None => Ok(found),
         }

@@ -258,6 +258,10 @@ impl Device for Cuda {
         variants::fitting(plan)
     }
 
+    fn slack(&self, plan: &Plan, variant: &str) -> f64 {
+        variants::plan_slack(plan, variant)
+    }
+
     fn build(&self, plan: &Plan, options: &BuildOptions) -> Result<Built> {
         let program = self.compile(plan, options.variant.as_deref())?;
         lane::build(&self.context, self.host_memory(), program, options)
