@@ -52,4 +52,10 @@ convoy run long.mp4 -o "$out/o.mp4" -y --backend cuda --vf gblur=sigma=2 "${x264
 section "stages of the CUDA job without an encoder"
 convoy run long.mp4 -o null: --backend cuda --vf gblur=sigma=2 --progress none --stats
 section "bench"
-convoy bench --backend cuda --level kernel,loop
+convoy bench --backend cuda --level kernel,loop --json=bench.json --html bench.html
+section "bench: the classic tables"
+convoy bench --preset article --json=article.json --html article.html
+section "bench: where variants cross"
+convoy bench --preset sweep --backend cuda --size 480p,1080p,8k --kernel 3,7,15,31 --json=sweep.json --html sweep.html
+section "verify"
+convoy verify --backend cuda --size 13x42,123x33

@@ -28,5 +28,6 @@ pub mod stats;
 pub mod status;
 pub mod synth;
 pub mod tensor;
+pub mod trace;
 pub mod variants;
 pub mod verify;

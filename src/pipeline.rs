@@ -16,7 +16,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::frame::Frame;
 use crate::media::Packet;
-use crate::stats::{LatencyRecorder, PipelineStats, Timing};
+use crate::stats::{LatencyRecorder, PipelineStats, Queue, Timing};
 
 /// Decoded frames that may wait for the filter thread.
 const FRAMES_QUEUED: usize = 4;
@@ -174,7 +174,11 @@ pub fn run(stages: Stages, stats: &Arc<PipelineStats>, cancel: &Cancel) -> Resul
 
 fn decode_loop(source: &mut dyn Source, out: &Sender<Item>, tokens: &Receiver<()>, stats: &PipelineStats) -> Result<()> {
     loop {
-        let item = stats.decode.busy(|| source.next())?;
+        let frame_of = |item: &Result<Item>| match item {
+            Ok(Item::Frame(frame)) => Some(frame.seq),
+            Ok(Item::Packet(_) | Item::End) | Err(_) => None,
+        };
+        let item = stats.decode.busy_on("decode", || source.next(), frame_of)?;
         match &item {
             Item::Frame(_) => {
                 stats.decode.wait(|| tokens.recv()).map_err(|_| Error::disconnected("decode"))?;
@@ -187,7 +191,7 @@ fn decode_loop(source: &mut dyn Source, out: &Sender<Item>, tokens: &Receiver<()
         }
         let end = matches!(item, Item::End);
         stats.decode.wait(|| out.send(item).map_err(|_| Error::disconnected("decode")))?;
-        PipelineStats::raise(&stats.decode_queue_high, out.len());
+        stats.queued(Queue::Decoded, out.len());
         if end {
             return Ok(());
         }
@@ -207,7 +211,7 @@ fn filter_loop(
         for ticket in due.drain(..) {
             stats.filter.wait(|| out.send(Due::Frame(ticket))).map_err(gone)?;
         }
-        PipelineStats::raise(&stats.encode_queue_high, out.len());
+        stats.queued(Queue::Due, out.len());
         Ok(())
     };
     loop {
@@ -215,12 +219,13 @@ fn filter_loop(
             Item::Frame(frame) => {
                 // The decoder may have ended already: its token is then simply not needed any more.
                 let _ = tokens.try_send(());
-                stats.filter.busy(|| submitter.submit(frame, &mut due))?;
+                let seq = frame.seq;
+                stats.filter.busy_on("submit", || submitter.submit(frame, &mut due), |_| Some(seq))?;
                 forward(&mut due)?;
             }
             Item::Packet(packet) => stats.filter.wait(|| out.send(Due::Packet(packet))).map_err(gone)?,
             Item::End => {
-                stats.filter.busy(|| submitter.finish(&mut due))?;
+                stats.filter.busy("finish", || submitter.finish(&mut due))?;
                 forward(&mut due)?;
                 return out.send(Due::End).map_err(gone);
             }
@@ -245,15 +250,16 @@ impl Sink<'_> {
                     let frame = stats.encode.wait(|| self.collector.wait(ticket))?;
                     let born = frame.born;
                     let muxer = &mut *self.muxer;
-                    stats.encode.busy(|| self.encoder.encode(frame, &mut |packet| muxer.write(packet)))?;
+                    let seq = frame.seq;
+                    stats.encode.busy_on("encode", || self.encoder.encode(frame, &mut |packet| muxer.write(packet)), |_| Some(seq))?;
                     latency.record(born, Instant::now());
                     stats.frames_out.fetch_add(1, Ordering::Relaxed);
                 }
-                Due::Packet(packet) => stats.encode.busy(|| self.muxer.write(packet))?,
+                Due::Packet(packet) => stats.encode.busy("mux", || self.muxer.write(packet))?,
                 Due::End => {
                     let muxer = &mut *self.muxer;
-                    stats.encode.busy(|| self.encoder.finish(&mut |packet| muxer.write(packet)))?;
-                    stats.encode.busy(|| self.muxer.finish())?;
+                    stats.encode.busy("flush", || self.encoder.finish(&mut |packet| muxer.write(packet)))?;
+                    stats.encode.busy("trailer", || self.muxer.finish())?;
                     // The flush is part of the job: a run is over when its last packet is written.
                     latency.finish(Instant::now());
                     return Ok(latency.summary());

@@ -23,6 +23,7 @@ use crate::progress::{Display, Expected};
 use crate::stats::{PipelineStats, Report, Timing};
 use crate::status;
 use crate::synth::{Synth, SynthSpec};
+use crate::trace::{Trace, TraceFile};
 use crate::verify;
 
 /// Prefix of the built-in source.
@@ -74,7 +75,8 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     if !target.is_null() {
         media::check_output(target.name(), &encode)?;
     }
-    let job = Job { args, filters: &filters, log, cancel };
+    let trace = args.trace.as_deref().map(TraceFile::create).transpose()?.map(|file| (file, Arc::new(Trace::new())));
+    let job = Job { args, filters: &filters, log, trace, cancel };
     if !args.encoding.two_pass {
         return job.run(target, encode);
     }
@@ -94,6 +96,8 @@ struct Job<'a> {
     args: &'a RunArgs,
     filters: &'a [Filter],
     log: Option<Arc<FrameLog>>,
+    /// Where `--trace` goes; of two passes, the second is traced.
+    trace: Option<(TraceFile, Arc<Trace>)>,
     cancel: &'a Cancel,
 }
 
@@ -227,11 +231,20 @@ impl Job<'_> {
         };
 
         let stats = Arc::new(PipelineStats::default());
+        if let Some((_, trace)) = &self.trace {
+            stats.trace(trace);
+            // Nobody set one before: the stats were made with the backend.
+            let _ = built.stats.trace.set(Arc::clone(trace));
+        }
         let display = Display::start(args.progress, &stats, expected(args, &started.info))?;
         let stages = Stages { source: started.source, submitter: built.submitter, collector: built.collector, encoder, muxer };
         let outcome = pipeline::run(stages, &stats, cancel);
         drop(display);
         heard.tell();
+        if let Some((file, trace)) = self.trace {
+            // Also of a run that failed: that is when one wants to see it.
+            file.write(&trace)?;
+        }
         let timing = outcome?;
         if let Some(watch) = watch {
             status::say(watch.report(output.format.sample() == Sample::F32));

@@ -1,10 +1,13 @@
 //! Counters of a run: busy and wait time per stage, latency, transfers. Values that are handed on, not globals.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+
+use crate::trace::{Span, Trace, Track};
 
 /// Frames that do not count towards the steady rate: codecs and lanes are still filling.
 pub const WARM_UP_FRAMES: u64 = 30;
@@ -32,6 +35,8 @@ pub struct DeviceStats {
     pub lane_wait_ns: AtomicU64,
     /// Bytes that the host copied to bring a frame into shape (0 for planar codecs).
     pub host_copied_bytes: AtomicU64,
+    /// Where spans of the device go, if the run is traced.
+    pub trace: OnceLock<Arc<Trace>>,
 }
 
 impl DeviceStats {
@@ -39,6 +44,15 @@ impl DeviceStats {
     pub fn device_us(&self, frames: u64) -> [f64; 3] {
         let frames = (frames as f64).max(1.0);
         [&self.upload_ns, &self.kernel_ns, &self.download_ns].map(|ns| ns.load(Ordering::Relaxed) as f64 * 1e-3 / frames)
+    }
+
+    /// Counts the time since `from` as waiting for a free lane, for frame `seq`.
+    pub fn waited_for_lane(&self, from: Instant, seq: u64) {
+        let took = from.elapsed();
+        Self::add(&self.lane_wait_ns, nanos(took));
+        if let Some(trace) = self.trace.get() {
+            trace.span(Span { track: Track::Filter, name: "wait for a lane".into(), frame: Some(seq), from, took });
+        }
     }
 
     /// Adds `value` to a counter.
@@ -52,30 +66,47 @@ impl DeviceStats {
 pub struct StageClock {
     busy_ns: AtomicU64,
     wait_ns: AtomicU64,
+    /// Where its spans go, if the run is traced, and as whose.
+    trace: OnceLock<(Arc<Trace>, Track)>,
 }
 
 impl StageClock {
+    /// Has every span noted in `trace` from now on.
+    pub fn trace(&self, trace: &Arc<Trace>, track: Track) {
+        // Set once per run; a second call changes nothing.
+        let _ = self.trace.set((Arc::clone(trace), track));
+    }
+
     /// Runs `work` and counts its time as busy.
-    pub fn busy<T>(&self, work: impl FnOnce() -> T) -> T {
-        timed(&self.busy_ns, work)
+    pub fn busy<T>(&self, name: &'static str, work: impl FnOnce() -> T) -> T {
+        self.busy_on(name, work, |_| None)
+    }
+
+    /// Like [`StageClock::busy`]; `frame` tells which frame the work was about.
+    pub fn busy_on<T>(&self, name: &'static str, work: impl FnOnce() -> T, frame: impl FnOnce(&T) -> Option<u64>) -> T {
+        self.timed(&self.busy_ns, name, work, frame)
     }
 
     /// Runs `work` (a send, a receive, a device wait) and counts its time as waiting.
     pub fn wait<T>(&self, work: impl FnOnce() -> T) -> T {
-        timed(&self.wait_ns, work)
+        self.timed(&self.wait_ns, "wait", work, |_| None)
+    }
+
+    fn timed<T>(&self, counter: &AtomicU64, name: &'static str, work: impl FnOnce() -> T, frame: impl FnOnce(&T) -> Option<u64>) -> T {
+        let from = Instant::now();
+        let value = work();
+        let took = from.elapsed();
+        counter.fetch_add(nanos(took), Ordering::Relaxed);
+        if let Some((trace, track)) = self.trace.get() {
+            trace.span(Span { track: *track, name: name.into(), frame: frame(&value), from, took });
+        }
+        value
     }
 
     fn seconds(&self) -> (f64, f64) {
         let read = |ns: &AtomicU64| ns.load(Ordering::Relaxed) as f64 * 1e-9;
         (read(&self.busy_ns), read(&self.wait_ns))
     }
-}
-
-fn timed<T>(counter: &AtomicU64, work: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
-    let value = work();
-    counter.fetch_add(nanos(start.elapsed()), Ordering::Relaxed);
-    value
 }
 
 fn nanos(d: Duration) -> u64 {
@@ -101,12 +132,37 @@ pub struct PipelineStats {
     pub decode_queue_high: AtomicUsize,
     /// Most items ever queued from filter to encode.
     pub encode_queue_high: AtomicUsize,
+    trace: OnceLock<Arc<Trace>>,
+}
+
+/// The two queues between the threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// From decode to filter.
+    Decoded,
+    /// From filter to encode.
+    Due,
 }
 
 impl PipelineStats {
-    /// Raises a high-water mark.
-    pub fn raise(mark: &AtomicUsize, value: usize) {
-        mark.fetch_max(value, Ordering::Relaxed);
+    /// Has every span and queue depth noted in `trace` from now on.
+    pub fn trace(&self, trace: &Arc<Trace>) {
+        self.decode.trace(trace, Track::Decode);
+        self.filter.trace(trace, Track::Filter);
+        self.encode.trace(trace, Track::Encode);
+        let _ = self.trace.set(Arc::clone(trace));
+    }
+
+    /// Notes that a queue holds `items` after something was put in.
+    pub fn queued(&self, queue: Queue, items: usize) {
+        let (mark, name) = match queue {
+            Queue::Decoded => (&self.decode_queue_high, "queue decode to filter"),
+            Queue::Due => (&self.encode_queue_high, "queue filter to encode"),
+        };
+        mark.fetch_max(items, Ordering::Relaxed);
+        if let Some(trace) = self.trace.get() {
+            trace.depth(name, items);
+        }
     }
 }
 

@@ -52,6 +52,13 @@ pub trait Device: Send + Sync {
     /// Names of the kernel variants that can run every step of `plan`, plainest first; for `--variant` and [`BuildOptions::variant`].
     fn variants(&self, plan: &Plan) -> Vec<&'static str>;
 
+    /// How far a variant's sums may be off before they are rounded, relative to the sample's range times the sum of its weights' sizes; 0 if
+    /// it is as exact as the plain sum of products.
+    fn slack(&self, plan: &Plan, variant: &str) -> f64 {
+        let _ = (plan, variant);
+        0.0
+    }
+
     /// Builds lanes for `plan`. All compilation and allocation happens here.
     ///
     /// # Errors

@@ -128,11 +128,11 @@ impl<'a> FrameSubject<'a> {
 impl Subject for FrameSubject<'_> {
     fn verify(&mut self) -> Result<Comparison> {
         let named = |e: Error| e.context(&self.name);
-        match (Trial::new(&self.plan), &self.small) {
+        match (Trial::quick(&self.plan), &self.small) {
             (Ok(trial), _) => trial.run(&mut self.built, self.lanes, &self.mem).map_err(named),
             (Err(why), None) => Err(wrong_result(&self.name, why)),
             (Err(_), Some(small)) => {
-                let trial = Trial::new(small).map_err(|why| wrong_result(&self.name, why))?;
+                let trial = Trial::quick(small).map_err(|why| wrong_result(&self.name, why))?;
                 let mut built = self.device.build(small, &self.options)?;
                 trial.run(&mut built, self.lanes, &self.mem).map_err(named)
             }

@@ -1,247 +1,271 @@
-//! `convoy bench`: frames per second of whole runs beside ffmpeg's filter of the same graph, as ratios from one sitting.
-//!
-//! Both programs read the same raw file and discard the frames. Runs alternate, so that a noisy neighbour hits both; the
-//! median counts. On a machine with a GPU the kernels are timed beside the device copy, too.
+//! `convoy bench`: fps per kernel variant, honest. Cases come from [`plan`], are measured by [`race`] at three levels ([`kernel`],
+//! [`looped`], [`whole`]), each row verified first, printed and saved as soon as it is done.
 
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::time::Instant;
+use std::process::ExitCode;
+use std::time::Duration;
 
-use serde::Serialize;
-
+mod batch;
 mod cases;
-mod device;
+mod environment;
 pub mod frames;
+mod html;
+mod kernel;
+mod looped;
 mod opencv;
+pub mod plan;
 pub mod race;
+pub mod regress;
+pub mod row;
+pub mod store;
 pub mod summary;
+pub mod table;
+mod whole;
 
 use cases::{Case, default_cases};
-use device::{KernelRow, LoopRow};
+use race::{Clock, Settings, WallClock};
+use row::{Document, Environment, Row, SCHEMA};
+use store::Store;
+use table::Style;
 
-use crate::cancel::Cancel;
-use crate::cli::{Backend, BenchArgs, Level};
+use crate::backend::Device;
+use crate::backend::cpu::Cpu;
+use crate::backend::cuda::{self, Cuda, tuning};
+use crate::cli::{Backend, BenchArgs, Level, Preset};
 use crate::error::{Error, Result};
-use crate::pipeline::{Item, Source};
-use crate::pool::{Budget, Heap};
-use crate::synth::{Synth, SynthSpec};
+use crate::filter;
+use crate::status;
 
-/// One line of the table.
-#[derive(Debug, Serialize)]
-struct Row {
-    case: String,
-    graph: String,
-    backend: String,
-    /// Median frames per second of the whole process, and the lowest and highest run.
-    convoy_fps: [f64; 3],
-    ffmpeg_fps: Option<[f64; 3]>,
-    ratio: Option<f64>,
-}
+/// What the loop level filters unless a graph is given.
+const LOOP_GRAPH: &str = "gblur=sigma=2";
+/// Lanes of the loop level.
+const LANES: [usize; 4] = [1, 2, 4, 8];
 
-#[derive(Debug, Serialize)]
-struct Table {
-    size: String,
-    frames: u64,
-    runs: u64,
-    cpu_threads: usize,
-    ffmpeg: Option<String>,
-    rows: Vec<Row>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    kernels: Vec<KernelRow>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    loops: Vec<LoopRow>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    opencv: Vec<opencv::Row>,
-}
-
-/// Runs the benchmark and prints its table to stdout.
+/// Runs the bench. Tables go to stdout, unless JSON or CSV do. The exit code is 1 if a row of ours has an error, or if `--compare` found a
+/// regression.
 ///
 /// # Errors
-/// A graph that does not parse, no room for the raw file, or a run that failed.
-pub fn bench(args: &BenchArgs) -> Result<()> {
-    let cases = if args.vf.is_empty() { default_cases() } else { args.vf.iter().map(|g| Case::same(g, g.clone())).collect() };
-    for case in &cases {
-        crate::filter::parse(&case.graph)?;
-    }
-    let graphs: Vec<String> = cases.iter().map(|c| c.graph.clone()).collect();
-    let ffmpeg = ffmpeg_version();
-    if ffmpeg.is_none() {
-        crate::status::say("ffmpeg is not installed: its column stays empty");
-    }
-    let mut table = Table {
-        size: format!("{}x{}", args.size.0, args.size.1),
-        frames: args.frames,
-        runs: args.runs,
-        cpu_threads: std::thread::available_parallelism().map_or(1, usize::from),
-        ffmpeg,
-        rows: Vec::new(),
-        kernels: Vec::new(),
-        loops: Vec::new(),
-        opencv: Vec::new(),
-    };
+/// A graph that does not parse, a backend that is not there, a file that cannot be written.
+pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
+    let old = args.compare.as_deref().map(store::load).transpose()?;
+    args.vf.iter().try_for_each(|graph| filter::parse(graph).map(drop))?;
+    let cuda = open_cuda(args)?;
+    let mut session = Session::new(args, cuda.as_ref().err())?;
+    let cuda = cuda.ok();
     if args.wants(Level::Pipeline) {
-        let raw = raw_file(args.size, args.frames)?;
-        if !args.json {
-            print_heading(&table);
+        session.pipelines(args)?;
+    }
+    if args.wants(Level::Kernel) {
+        session.kernels(args, cuda.as_ref())?;
+    }
+    if args.tune {
+        session.tune(args, cuda.as_ref())?;
+    }
+    if args.wants(Level::Loop) {
+        session.loops(args, cuda.as_ref())?;
+    }
+    session.finish(old.as_ref())
+}
+
+/// The GPU, or in a word why there is none.
+fn open_cuda(args: &BenchArgs) -> Result<Result<Cuda, String>> {
+    match args.backend {
+        Backend::Cpu => Ok(Err("--backend cpu".to_owned())),
+        Backend::Cuda => cuda::open(args.device).map(Ok),
+        Backend::Auto => Ok(cuda::open(args.device).map_err(|e| e.to_string().lines().next().unwrap_or_default().to_owned())),
+    }
+}
+
+/// The document as it grows.
+struct Session<'a> {
+    args: &'a BenchArgs,
+    clock: WallClock,
+    document: Document,
+    store: Store,
+    /// Whether tables are printed.
+    tables: bool,
+    style: Style,
+}
+
+/// The file behind an option whose `-` is stdout.
+fn file(path: Option<&PathBuf>) -> Option<PathBuf> {
+    path.filter(|p| p.as_path() != Path::new("-")).cloned()
+}
+
+impl<'a> Session<'a> {
+    fn new(args: &'a BenchArgs, no_cuda: Option<&String>) -> Result<Self> {
+        let to_stdout = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
+        if to_stdout(&args.json) && to_stdout(&args.csv) {
+            return Err(
+                Error::usage("cannot write JSON and CSV to stdout", "one would spoil the other").hint("give one a file: --csv=FILE")
+            );
         }
-        for case in cases {
-            let row = measure(args, &raw, case, table.ffmpeg.is_some())?;
-            if !args.json {
-                print_row(&row);
+        let mut document = Document { schema: SCHEMA, complete: false, environment: Environment::survey(), rows: Vec::new() };
+        let missing = &mut document.environment.missing;
+        if let Some(why) = no_cuda.filter(|_| args.backend == Backend::Auto) {
+            missing.push(format!("CUDA variants, device copy, pinned loop: {why}"));
+        }
+        if document.environment.ffmpeg.is_none() && args.wants(Level::Pipeline) {
+            document.environment.missing.push("ffmpeg beside whole runs: it is not installed".to_owned());
+        }
+        let store = Store { json: file(args.json.as_ref()), csv: file(args.csv.as_ref()) };
+        let tables = !to_stdout(&args.json) && !to_stdout(&args.csv);
+        let session = Self { args, clock: WallClock::start(), document, store, tables, style: Style::of_stdout() };
+        // A file that cannot be written is better known now than after an hour.
+        session.store.save(&session.document)?;
+        session.print(&(session.document.environment.summary() + "\n\n"))?;
+        session.document.environment.missing.iter().for_each(|m| status::say(format_args!("not measured: {m}")));
+        Ok(session)
+    }
+
+    fn print(&self, text: &str) -> Result<()> {
+        if self.tables { status::print(text) } else { Ok(()) }
+    }
+
+    /// Prints and saves rows that belong together.
+    fn add(&mut self, rows: Vec<Row>) -> Result<()> {
+        self.print(&table::group(&rows, self.style))?;
+        self.document.rows.extend(rows);
+        self.store.save(&self.document)
+    }
+
+    fn miss(&mut self, what: String) {
+        status::say(format_args!("not measured: {what}"));
+        self.document.environment.missing.push(what);
+    }
+
+    fn pipelines(&mut self, args: &BenchArgs) -> Result<()> {
+        let cases = if args.vf.is_empty() { default_cases() } else { args.vf.iter().map(|g| Case::same(g, g.clone())).collect() };
+        let sizes = if args.size.is_empty() { vec![(1920, 1080)] } else { args.size.clone() };
+        let with_ffmpeg = self.document.environment.ffmpeg.is_some();
+        for size in sizes {
+            let raw = whole::Raw::new(size, args.frames)?;
+            let runs = args.runs.unwrap_or(3);
+            self.print(&format!("{}x{} 4:2:0 8-bit, {} frames, raw file to null, median of {runs} runs\n", size.0, size.1, args.frames))?;
+            self.print(&table::pipeline_heading(self.style))?;
+            for case in &cases {
+                let rows = whole::rows(args, &raw, case, with_ffmpeg, &self.clock)?;
+                self.add(rows)?;
             }
-            table.rows.push(row);
+            self.print("\n")?;
         }
+        Ok(())
     }
-    if args.backend != Backend::Cpu {
-        match device_levels(args, &graphs) {
-            Ok((kernels, loops)) => (table.kernels, table.loops) = (kernels, loops),
-            Err(error) if args.backend == Backend::Cuda => return Err(error),
-            Err(_) => crate::status::say("no kernel times: CUDA is not available (see `convoy doctor`)"),
-        }
-    }
-    if args.vf.is_empty() && args.backend != Backend::Cuda && args.wants(Level::Kernel) {
-        table.opencv = opencv::rows(args.size, args.runs)?;
-    }
-    if args.json {
-        let text = serde_json::to_string_pretty(&table).map_err(|e| Error::failed("cannot write the table as JSON", e))?;
-        println!("{text}");
-    } else {
-        device::print(&table.kernels, &table.loops);
-        opencv::print(&table.opencv);
-    }
-    Ok(())
-}
 
-fn device_levels(args: &BenchArgs, graphs: &[String]) -> Result<(Vec<KernelRow>, Vec<LoopRow>)> {
-    let kernels = if args.wants(Level::Kernel) { device::kernel_rows(args.size, graphs)? } else { Vec::new() };
-    let loops = if args.wants(Level::Loop) { device::loop_rows(args.size, "gblur=sigma=2")? } else { Vec::new() };
-    Ok((kernels, loops))
-}
-
-fn print_heading(table: &Table) {
-    println!(
-        "{} 4:2:0 8-bit, {} frames, raw file to null, median of {} runs, {} CPU threads",
-        table.size, table.frames, table.runs, table.cpu_threads
-    );
-    println!("peer: {}", table.ffmpeg.as_deref().unwrap_or("none"));
-    println!("{:<20} {:>8} {:>12} {:>12} {:>8}   spread", "graph", "backend", "convoy fps", "ffmpeg fps", "ratio");
-}
-
-fn print_row(row: &Row) {
-    let [fps, low, high] = row.convoy_fps;
-    let peer = row.ffmpeg_fps.map_or("-".to_owned(), |f| format!("{:.1}", f[0]));
-    let ratio = row.ratio.map_or("-".to_owned(), |r| format!("{r:.2}"));
-    let spread = 100.0 * (high - low) / fps.max(1e-9);
-    println!("{:<20} {:>8} {:>12.1} {:>12} {:>8}   {spread:.0} %", row.case, row.backend, fps, peer, ratio);
-}
-
-fn measure(args: &BenchArgs, raw: &Path, case: Case, with_ffmpeg: bool) -> Result<Row> {
-    let size = format!("{}x{}", args.size.0, args.size.1);
-    let exe = std::env::current_exe().map_err(|e| Error::failed("cannot find convoy's own program file", e))?;
-    let backend = args.backend.name();
-    let ours = || {
-        let mut command = Command::new(&exe);
-        command.args(["run"]).arg(raw).args(["--input-format", "rawvideo", "--progress", "none", "-o", "null:", "--backend", backend]);
-        command.args(["--in-opt", &format!("video_size={size}"), "--in-opt", "pixel_format=yuv420p", "--vf", &case.graph]);
-        timed("convoy", command, args.frames)
-    };
-    let theirs = || {
-        let mut command = Command::new("ffmpeg");
-        command.args(["-hide_banner", "-nostdin", "-v", "error", "-f", "rawvideo", "-s", &size, "-pix_fmt", "yuv420p", "-i"]).arg(raw);
-        command.args(["-vf", &case.peer, "-f", "null", "-"]);
-        timed("ffmpeg", command, args.frames)
-    };
-    let (mut convoy, mut ffmpeg) = (Vec::new(), Vec::new());
-    for _ in 0..args.runs {
-        convoy.push(ours()?);
-        if with_ffmpeg {
-            ffmpeg.push(theirs()?);
-        }
-    }
-    let convoy_fps = summary(&mut convoy);
-    let ffmpeg_fps = with_ffmpeg.then(|| summary(&mut ffmpeg));
-    let ratio = ffmpeg_fps.map(|f| convoy_fps[0] / f[0].max(1e-9));
-    Ok(Row { case: case.name, graph: case.graph, backend: backend.to_owned(), convoy_fps, ffmpeg_fps, ratio })
-}
-
-/// Frames per second of one process, from spawn to exit.
-fn timed(name: &str, mut command: Command, frames: u64) -> Result<f64> {
-    let start = Instant::now();
-    let output =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).output().map_err(|e| Error::failed(format!("cannot start {name}"), e))?;
-    let seconds = start.elapsed().as_secs_f64();
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::failed(format!("{name} failed in the benchmark"), text.trim()));
-    }
-    Ok(frames as f64 / seconds.max(1e-9))
-}
-
-/// Median, lowest, highest.
-fn summary(values: &mut [f64]) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    let n = values.len();
-    match values {
-        [] => [0.0; 3],
-        [first, ..] if n == 1 => [*first; 3],
-        _ => [(values[(n - 1) / 2] + values[n / 2]) / 2.0, values[0], values[n - 1]],
-    }
-}
-
-fn ffmpeg_version() -> Option<String> {
-    let output = Command::new("ffmpeg").arg("-version").stdin(Stdio::null()).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    Some(text.lines().next()?.split(" Copyright").next()?.to_owned())
-}
-
-/// A raw 4:2:0 file of the synthetic source, in memory-backed storage where there is some; removed on drop.
-fn raw_file((width, height): (usize, usize), frames: u64) -> Result<tempfile::TempPath> {
-    let failed = |e: std::io::Error| {
-        Error::failed("cannot write the benchmark's raw input", e).hint("set TMPDIR to a folder with room, or lower --frames")
-    };
-    let spec = SynthSpec::parse(&format!("{width}x{height}@25"))?;
-    let bytes = spec.shape.payload_bytes() as u64 * frames;
-    let file = tempfile::Builder::new().prefix("convoy-bench-").suffix(".yuv").tempfile_in(scratch_folder(bytes)).map_err(failed)?;
-    let mut out = BufWriter::new(file.as_file());
-    let mut source = Synth::new(spec, Some(frames), Arc::new(Heap), Budget::new(1 << 30), Cancel::new())?;
-    while let Item::Frame(frame) = source.next()? {
-        for plane in 0..frame.layout.planes().len() {
-            for y in 0..frame.layout.planes[plane].height {
-                out.write_all(frame.row(plane, y)).map_err(failed)?;
+    fn kernels(&mut self, args: &BenchArgs, cuda: Option<&Cuda>) -> Result<()> {
+        let cases = plan::kernel_cases(args)?;
+        let default = args.vf.is_empty() && args.preset.is_none() && args.filter.is_empty() && args.kernel.is_empty();
+        let mut opencv = None;
+        if (args.peers || default) && args.backend != Backend::Cuda {
+            match opencv::Server::start() {
+                Ok(server) => opencv = Some(server),
+                Err(why) => self.miss(format!("OpenCV: {why}")),
             }
         }
-    }
-    out.flush().map_err(failed)?;
-    drop(out);
-    Ok(file.into_temp_path())
-}
-
-/// `/dev/shm` when it can hold `bytes` in a third of the free memory, else the system's temporary folder.
-fn scratch_folder(bytes: u64) -> PathBuf {
-    let shm = Path::new("/dev/shm");
-    let available = crate::pool::system_memory("MemAvailable");
-    if shm.is_dir() && available.is_some_and(|free| bytes < free as u64 / 3) { shm.to_path_buf() } else { std::env::temp_dir() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_summary_is_median_low_high() {
-        assert_eq!(summary(&mut [3.0, 1.0, 2.0]), [2.0, 1.0, 3.0]);
-        assert_eq!(summary(&mut [4.0, 1.0]), [2.5, 1.0, 4.0]);
-        assert_eq!(summary(&mut [7.0]), [7.0; 3]);
+        let measured = self.document.rows.len();
+        for case in &cases {
+            let clock: &dyn Clock = &self.clock;
+            let mut bench = kernel::Bench { args, clock, settings: settings(args), cuda, opencv: opencv.as_mut() };
+            let rows = bench.rows(case)?;
+            self.add(rows)?;
+        }
+        if self.document.rows.len() == measured {
+            return Err(Error::usage("nothing was measured", format!("no variant of {:?} fits", args.variant))
+                .hint("`convoy bench` without --variant measures those that fit"));
+        }
+        self.print("\n")
     }
 
-    #[test]
-    fn the_raw_file_holds_every_sample_and_goes_away() {
-        let path = raw_file((33, 17), 4).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 * (33 * 17 + 2 * 17 * 9));
-        let kept = path.to_path_buf();
-        drop(path);
-        assert!(!kept.exists());
+    /// Measures every variant of every case as the automatic choice wants it, and stores the times for it.
+    fn tune(&mut self, args: &BenchArgs, cuda: Option<&Cuda>) -> Result<()> {
+        let Some(cuda) = cuda else {
+            return Err(Error::failed("cannot tune the automatic choice", "it chooses among CUDA variants, and CUDA is not available")
+                .hint("`convoy doctor` says what is missing"));
+        };
+        for case in plan::kernel_cases(args)? {
+            for (task, times) in tuning::tune(cuda, &case.plan()?, cuda::measure::Settings::default())? {
+                let ranked: Vec<String> = times.ranked().iter().take(3).map(|(name, us)| format!("{name} {us:.2} µs")).collect();
+                self.print(&format!("tuned {task}: {}\n", ranked.join(", ")))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn loops(&mut self, args: &BenchArgs, cuda: Option<&Cuda>) -> Result<()> {
+        let device: &dyn Device = cuda.map_or(&Cpu as &dyn Device, |cuda| cuda);
+        let lanes = if args.lanes.is_empty() { LANES.to_vec() } else { args.lanes.clone() };
+        let graphs = if args.vf.is_empty() { vec![LOOP_GRAPH.to_owned()] } else { args.vf.clone() };
+        let sizes = if args.size.is_empty() { vec![(1920, 1080)] } else { args.size.clone() };
+        let repetitions = args.runs.map_or(5, |n| usize::try_from(n).unwrap_or(5));
+        // Long enough that filling the lanes is no part of it.
+        let frames = if cuda.is_some() { 3000 } else { 90 };
+        for graph in &graphs {
+            for &size in &sizes {
+                let what = looped::Loop { device, graph, size, lanes: &lanes, frames, repetitions };
+                let rows = looped::rows(&what, &self.clock)?;
+                self.add(rows)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is written last, and says how it ended.
+    fn finish(mut self, old: Option<&Document>) -> Result<ExitCode> {
+        self.document.complete = true;
+        self.store.save(&self.document)?;
+        if let Some(path) = &self.args.html {
+            store::replace(path, html::page(&self.document).as_bytes())?;
+        }
+        let is = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
+        if is(&self.args.json) {
+            status::print(&store::json(&self.document)?)?;
+        }
+        if is(&self.args.csv) {
+            status::print(&store::csv(&self.document.rows))?;
+        }
+        let advice: std::collections::BTreeSet<&str> =
+            self.document.rows.iter().flat_map(|r| &r.warnings).filter_map(|w| w.split_once(": ").map(|(_, advice)| advice)).collect();
+        let doubtful = self.document.rows.iter().filter(|r| !r.warnings.is_empty()).count();
+        if doubtful > 0 {
+            status::say(format_args!("{doubtful} of {} rows are in doubt", self.document.rows.len()));
+            advice.iter().for_each(|text| status::say(format_args!("  to do: {text}")));
+        }
+        let mut failed = false;
+        let broken = self.document.rows.iter().filter(|r| r.program == "convoy" && r.error.is_some()).count();
+        if broken > 0 {
+            failed = true;
+            status::say(format_args!("{broken} of {} rows have an error instead of a time", self.document.rows.len()));
+        }
+        if let Some(old) = old {
+            let threshold = self.args.threshold / 100.0;
+            let changes = regress::changes(old, &self.document, threshold);
+            self.print(&(regress::report(&changes, threshold) + "\n"))?;
+            let (then, now) = (&old.environment, &self.document.environment);
+            if (&then.cpu, &then.gpu, &then.driver) != (&now.cpu, &now.gpu, &now.driver) {
+                status::warn("the old bench ran on another machine or driver");
+            }
+            let regressions = changes.iter().filter(|c| c.is_regression()).count();
+            if regressions > 0 {
+                failed = true;
+                status::say(format_args!("{regressions} regressions"));
+            }
+        }
+        Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    }
+}
+
+/// How long and how often the kernel level measures.
+fn settings(args: &BenchArgs) -> Settings {
+    let usual = Settings { warm_up: args.warm_up, ..Settings::default() };
+    let usual = match args.preset {
+        // Hundreds of rows.
+        Some(Preset::Sweep) => {
+            Settings { warm_up: args.warm_up.min(Duration::from_millis(20)), budget: Duration::from_millis(100), ..usual }
+        }
+        Some(Preset::Article) | None => usual,
+    };
+    match args.runs.and_then(|n| usize::try_from(n).ok()) {
+        Some(runs) => Settings { least: runs, most: runs, ..usual },
+        None => usual,
     }
 }

@@ -1,91 +1,99 @@
-//! OpenCV's CPU filters on one thread beside ours on the same array, alternating in one run; where Python has cv2.
+//! OpenCV's CPU filters on one thread as a contender: a Python process with cv2 that times one call per line of input, on our samples.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
-use std::time::Instant;
 
-use serde::Serialize;
-
-use crate::backend::cpu::Cpu;
-use crate::backend::{BuildOptions, Collector, Device, Submitter};
+use super::plan::{Case, Kind, sigma, weights};
+use super::race::{Subject, wrong_result};
+use crate::axes::SampleType;
 use crate::error::{Error, Result};
-use crate::filter;
-use crate::frame::{Frame, FrameLayout, FrameMem, FrameTime, PixelFormat, Shape};
-use crate::pool::{Budget, Heap, Pool};
+use crate::filter::Border;
+use crate::filter::plan::Plan;
+use crate::frame::Sample;
+use crate::reference::{Comparison, Content, Judge, Picture, Tolerance};
 
-/// One filter on one plane, one thread each.
-#[derive(Debug, Serialize)]
-pub(super) struct Row {
-    name: &'static str,
-    convoy_ms: f64,
-    opencv_ms: f64,
-    /// OpenCV's time over ours.
-    ratio: f64,
-}
-
-/// (name, our graph, depth, OpenCV's call on `x`).
-const CASES: [(&str, &str, u8, &str); 3] = [
-    ("Gaussian 15x15 u8", "gblur=sigma=2.5:radius=7", 8, "cv2.GaussianBlur(x,(15,15),2.5,borderType=cv2.BORDER_REPLICATE)"),
-    ("3x3 f32", "convolution='1 2 3 2 5 1 3 1 2'", 32, "cv2.filter2D(x,-1,k3,borderType=cv2.BORDER_REPLICATE)"),
-    (
-        "7x7 f32",
-        "convolution='1 2 3 4 5 6 7 2 5 1 3 2 1 4 3 1 4 1 5 2 6 4 6 2 7 1 3 5 5 3 1 2 6 1 4 6 1 5 3 2 4 3 7 4 6 5 3 1 2'",
-        32,
-        "cv2.filter2D(x,-1,k7,borderType=cv2.BORDER_REPLICATE)",
-    ),
-];
-
-/// Serves one timing per line of input: an expression in, milliseconds out.
+/// Lines in: `load KIND H W FILE`, `check FILE CALL`, `time FRAMES CALL`; one line out each: `ok`, or nanoseconds, or `error TEXT`.
 const SERVER: &str = r#"
 import sys, time
 import numpy as np, cv2
 cv2.setNumThreads(1)
-h, w = int(sys.argv[1]), int(sys.argv[2])
-r = np.random.default_rng(1)
-u8 = r.integers(0, 256, (h, w), dtype=np.uint8)
-f32 = r.random((h, w), dtype=np.float32)
-k3 = r.random((3, 3), dtype=np.float32)
-k7 = r.random((7, 7), dtype=np.float32)
 print("ready", cv2.__version__, flush=True)
+xs = []
 for line in sys.stdin:
-    kind, call = line.strip().split(" ", 1)
-    x = u8 if kind == "8" else f32
-    f = eval("lambda: " + call, dict(globals(), x=x))
-    f()
-    a = time.perf_counter()
-    f(); f(); f()
-    print((time.perf_counter() - a) / 3 * 1e3, flush=True)
+    try:
+        word, rest = line.strip().split(" ", 1)
+        if word == "load":
+            kind, h, w, path = rest.split(" ", 3)
+            x = np.fromfile(path, dtype=kind).reshape(int(h), int(w))
+            # More inputs than the caches hold.
+            xs = [np.roll(x, 17 * i, axis=0).copy() for i in range(max(3, min(64, (96 << 20) // x.nbytes)))]
+            print("ok", flush=True)
+            continue
+        argument, call = rest.split(" ", 1)
+        f = eval("lambda x: " + call)
+        if word == "check":
+            np.ascontiguousarray(f(xs[0])).tofile(argument)
+            print("ok", flush=True)
+        else:
+            n = int(argument)
+            begin = time.perf_counter_ns()
+            for i in range(n):
+                f(xs[i % len(xs)])
+            print(time.perf_counter_ns() - begin, flush=True)
+    except Exception as e:
+        print("error", str(e).replace("\n", " "), flush=True)
 "#;
 
-struct Server {
+/// The running process.
+pub(super) struct Server {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    folder: tempfile::TempDir,
+    /// "4.10.0".
+    pub version: String,
 }
 
 impl Server {
-    /// None when Python or cv2 is missing.
-    fn start((width, height): (usize, usize)) -> Option<Self> {
+    /// Starts Python.
+    ///
+    /// # Errors
+    /// Why there is none with cv2, in a word.
+    pub fn start() -> Result<Self, String> {
+        let missing = || "Python with cv2 is not installed (CONVOY_PYTHON names another Python)".to_owned();
         let python = std::env::var("CONVOY_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+        let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         let mut command = Command::new(python);
-        command.args(["-c", SERVER, &height.to_string(), &width.to_string()]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
-        let (input, output) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
-        let mut server = Self { child, input, output };
-        server.line().ok().filter(|l| l.starts_with("ready")).map(|_| server)
+        command.args(["-c", SERVER]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(|_| missing())?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else { return Err(missing()) };
+        let mut server = Self { child, input, output: BufReader::new(output), folder, version: String::new() };
+        let line = server.answer().map_err(|_| missing())?;
+        server.version = line.strip_prefix("ready ").ok_or_else(missing)?.to_owned();
+        Ok(server)
     }
 
-    fn line(&mut self) -> Result<String> {
+    fn answer(&mut self) -> Result<String> {
         let mut line = String::new();
         self.output.read_line(&mut line).map_err(|e| Error::failed("cannot read from OpenCV's process", e))?;
-        Ok(line)
+        if line.is_empty() {
+            return Err(Error::failed("cannot read from OpenCV's process", "it ended"));
+        }
+        Ok(line.trim().to_owned())
     }
 
-    fn time_ms(&mut self, depth: u8, call: &str) -> Result<f64> {
-        writeln!(self.input, "{depth} {call}").map_err(|e| Error::failed("cannot write to OpenCV's process", e))?;
-        let line = self.line()?;
-        line.trim().parse().map_err(|_| Error::failed(format!("OpenCV could not run {call}"), format!("it answered '{}'", line.trim())))
+    fn ask(&mut self, line: &str) -> Result<String> {
+        writeln!(self.input, "{line}").map_err(|e| Error::failed("cannot write to OpenCV's process", e))?;
+        let answer = self.answer()?;
+        match answer.strip_prefix("error ") {
+            Some(why) => Err(Error::failed("OpenCV cannot run this", why)),
+            None => Ok(answer),
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 }
 
@@ -97,83 +105,105 @@ impl Drop for Server {
     }
 }
 
-/// Times every case; empty with a notice when OpenCV is not there.
-pub(super) fn rows(size: (usize, usize), runs: u64) -> Result<Vec<Row>> {
-    let Some(mut server) = Server::start(size) else {
-        crate::status::say("no comparison with OpenCV: Python with cv2 is not installed (CONVOY_PYTHON names another Python)");
-        return Ok(Vec::new());
+/// OpenCV's call on `x` for a case; None where it has none that means the same.
+fn call(case: &Case) -> Option<String> {
+    let (kind, k) = case.kind?;
+    let border = match case.border.unwrap_or_default() {
+        Border::Clamp => "cv2.BORDER_REPLICATE",
+        Border::Reflect => "cv2.BORDER_REFLECT",
+        Border::Reflect101 => "cv2.BORDER_REFLECT_101",
+        Border::Zero => "cv2.BORDER_CONSTANT",
+        Border::Wrap => return None,
     };
-    let mut rows = Vec::new();
-    for (name, graph, depth, call) in CASES {
-        let mut ours = Ours::new(graph, PixelFormat::gray(depth), size)?;
-        let (mut convoy, mut opencv) = (Vec::new(), Vec::new());
-        for _ in 0..runs.max(5) * 3 {
-            convoy.push(ours.time_ms()?);
-            opencv.push(server.time_ms(depth, call)?);
+    let replicated = border == "cv2.BORDER_REPLICATE";
+    match kind {
+        Kind::Gauss => Some(format!("cv2.GaussianBlur(x,({k},{k}),{},borderType={border})", sigma(k))),
+        Kind::Conv => {
+            let taps = weights(k);
+            let sum: usize = taps.iter().sum();
+            let list: Vec<String> = taps.iter().map(ToString::to_string).collect();
+            Some(format!(
+                "cv2.filter2D(x,-1,(np.array([{}],np.float64)/{sum}).astype(np.float32).reshape({k},{k}),borderType={border})",
+                list.join(",")
+            ))
         }
-        let (convoy_ms, opencv_ms) = (super::summary(&mut convoy)[0], super::summary(&mut opencv)[0]);
-        rows.push(Row { name, convoy_ms, opencv_ms, ratio: opencv_ms / convoy_ms.max(1e-9) });
-    }
-    Ok(rows)
-}
-
-/// One graph on one thread.
-struct Ours {
-    pool: Pool,
-    layout: FrameLayout,
-    submitter: Box<dyn Submitter>,
-    collector: Box<dyn Collector>,
-    next: u64,
-}
-
-impl Ours {
-    fn new(graph: &str, format: PixelFormat, (width, height): (usize, usize)) -> Result<Self> {
-        let shape = Shape { format, width, height };
-        let plan = filter::plan(&filter::parse(graph)?, shape)?;
-        let budget = Budget::new(1 << 30);
-        let options = BuildOptions { lanes: Some(1), threads: Some(1), variant: None, budget: Arc::clone(&budget) };
-        let built = Cpu::new().build(&plan, &options)?;
-        let layout = FrameLayout::packed(shape)?;
-        let pool = Pool::new(Arc::new(Heap), layout.slab_bytes, budget);
-        let mut lease = pool.lease()?;
-        if format.depth == 32 {
-            lease
-                .bytes_mut()
-                .chunks_exact_mut(4)
-                .enumerate()
-                .for_each(|(i, b)| b.copy_from_slice(&((i * 7919 % 4096) as f32 / 4096.0).to_le_bytes()));
-        } else {
-            lease.bytes_mut().iter_mut().enumerate().for_each(|(i, b)| *b = (i * 7919 % 251) as u8);
-        }
-        Ok(Self { pool, layout, submitter: built.submitter, collector: built.collector, next: 0 })
-    }
-
-    /// Mean of three frames, as OpenCV's side does.
-    fn time_ms(&mut self) -> Result<f64> {
-        self.frame()?;
-        let start = Instant::now();
-        for _ in 0..3 {
-            self.frame()?;
-        }
-        Ok(start.elapsed().as_secs_f64() / 3.0 * 1e3)
-    }
-
-    fn frame(&mut self) -> Result<()> {
-        let (seq, mut due) = (self.next, Vec::with_capacity(1));
-        self.next += 1;
-        let mem = FrameMem::Slab(self.pool.lease()?);
-        self.submitter.submit(Frame { layout: self.layout, time: FrameTime::default(), seq, born: Instant::now(), mem }, &mut due)?;
-        due.into_iter().try_for_each(|ticket| self.collector.wait(ticket).map(drop))
+        Kind::Box => Some(format!("cv2.blur(x,({k},{k}),borderType={border})")),
+        // At a repeated edge the extremum is that of the samples inside.
+        Kind::Max => replicated.then(|| format!("cv2.dilate(x,np.ones(({k},{k}),np.uint8),borderType={border})")),
+        Kind::Min => replicated.then(|| format!("cv2.erode(x,np.ones(({k},{k}),np.uint8),borderType={border})")),
+        Kind::Median => (replicated && (k <= 5 || case.sample == SampleType::U8)).then(|| format!("cv2.medianBlur(x,{k})")),
+        Kind::Unsharp | Kind::Sobel | Kind::Maxpool => None,
     }
 }
 
-/// Prints the table to stdout.
-pub(super) fn print(rows: &[Row]) {
-    if rows.is_empty() {
-        return;
+/// OpenCV on the case's frame, if it has the filter.
+///
+/// # Errors
+/// The input cannot be handed over.
+pub(super) fn contender<'a>(server: &'a mut Server, case: &Case, plan: &Plan) -> Result<Option<Contender<'a>>> {
+    let Some(call) = call(case) else { return Ok(None) };
+    let kind = match case.shape.format.sample() {
+        Sample::U8 => "uint8",
+        Sample::U16 => "uint16",
+        Sample::F32 => "float32",
+    };
+    let picture = Picture::new(case.shape, Content::Random, 1);
+    let path = server.file("input.raw");
+    std::fs::write(&path, bytes(&picture))
+        .map_err(|e| Error::failed("cannot hand OpenCV its input", e).hint("set TMPDIR to a folder with room"))?;
+    server.ask(&format!("load {kind} {} {} {}", case.shape.height, case.shape.width, path.display()))?;
+    Ok(Some(Contender { server, call, plan: plan.clone(), picture }))
+}
+
+/// A gray picture's samples without padding.
+fn bytes(picture: &Picture) -> Vec<u8> {
+    let plane = picture.planes.first().map(Vec::as_slice).unwrap_or_default();
+    match picture.shape.format.sample() {
+        Sample::U8 => plane.iter().map(|&v| v as u8).collect(),
+        Sample::U16 => plane.iter().flat_map(|&v| (v as u16).to_le_bytes()).collect(),
+        Sample::F32 => plane.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect(),
     }
-    println!("\n{:<24} {:>10} {:>10} {:>8}", "one thread, one plane", "convoy ms", "OpenCV ms", "ratio");
-    for row in rows {
-        println!("{:<24} {:>10.2} {:>10.2} {:>8.2}", row.name, row.convoy_ms, row.opencv_ms, row.ratio);
+}
+
+/// The reverse of [`bytes`].
+fn picture(bytes: &[u8], like: &Picture) -> Picture {
+    let plane = match like.shape.format.sample() {
+        Sample::U8 => bytes.iter().map(|&b| f64::from(b)).collect(),
+        Sample::U16 => bytes.as_chunks().0.iter().map(|&b| f64::from(u16::from_le_bytes(b))).collect(),
+        Sample::F32 => bytes.as_chunks().0.iter().map(|&b| f64::from(f32::from_le_bytes(b))).collect(),
+    };
+    Picture { shape: like.shape, planes: vec![plane] }
+}
+
+/// One call of OpenCV.
+pub(super) struct Contender<'a> {
+    server: &'a mut Server,
+    call: String,
+    plan: Plan,
+    picture: Picture,
+}
+
+impl Subject for Contender<'_> {
+    /// Whatever it returns is compared and reported; only another size is refused.
+    fn verify(&mut self) -> Result<Comparison> {
+        let wrong = |why: String| wrong_result("OpenCV", why);
+        let path = self.server.file("output.raw");
+        self.server.ask(&format!("check {} {}", path.display(), self.call))?;
+        let result = std::fs::read(&path).map_err(|e| wrong(e.to_string()))?;
+        let result = picture(&result, &self.picture);
+        if result.planes.first().map(Vec::len) != self.picture.planes.first().map(Vec::len) {
+            return Err(wrong("its result has another size".to_owned()));
+        }
+        let frame = result.frame(std::sync::Arc::new(crate::pool::Heap), 0)?;
+        Judge::within(&self.plan, &self.picture, 4e7).map_err(wrong)?.compare(&frame, Tolerance::of_plan(&self.plan)).map_err(wrong)
+    }
+
+    fn inputs(&self) -> usize {
+        3
+    }
+
+    fn run(&mut self, _first: usize, frames: usize) -> Result<Option<f64>> {
+        let answer = self.server.ask(&format!("time {frames} {}", self.call))?;
+        answer.parse().map(Some).map_err(|_| Error::failed("cannot time OpenCV", format!("it answered '{answer}'")))
     }
 }

@@ -51,6 +51,11 @@ pub trait Subject {
     /// Anything that ends the row.
     fn run(&mut self, first: usize, frames: usize) -> Result<Option<f64>>;
 
+    /// [`Subject::run`] is asked for multiples of this many frames.
+    fn granule(&self) -> usize {
+        1
+    }
+
     /// The clock that drives it in MHz, where that can be asked.
     fn clock_mhz(&mut self) -> Option<f64> {
         None
@@ -127,22 +132,27 @@ impl Runner<'_> {
     /// Runs for the warm-up time and sets frames per repetition and the number of repetitions from what it saw.
     fn warm_up(&mut self, clock: &dyn Clock, settings: &Settings) -> Result<()> {
         let begin = clock.now();
-        let mut frames = 1;
+        let granule = self.subject.granule().max(1);
+        let most = MOST_FRAMES.max(granule);
+        let mut frames = granule;
         loop {
             let (ns, _) = self.run(clock, frames)?;
             let long_enough = ns >= settings.repetition.as_nanos() as f64;
-            if clock.now().saturating_sub(begin) >= settings.warm_up && (long_enough || frames >= MOST_FRAMES) {
+            if clock.now().saturating_sub(begin) >= settings.warm_up && (long_enough || frames >= most) {
                 let least = settings.repetition.as_nanos() as f64;
                 // The last chunk was warm: what it took per frame tells how many frames a repetition needs.
                 let per_frame = (ns / frames as f64).max(1.0);
-                self.frames = ((least / per_frame).ceil() as usize).clamp(1, MOST_FRAMES);
+                self.frames = ((least / per_frame).ceil() as usize).clamp(1, most).next_multiple_of(granule);
                 let wanted = settings.budget.as_nanos() as f64 / (per_frame * self.frames as f64);
-                self.repetitions = (wanted as usize).clamp(settings.least.max(1), settings.most.max(settings.least).max(1));
+                // What takes very long is repeated less: three times at least.
+                let bearable = (PATIENCE.as_nanos() as f64 / (per_frame * self.frames as f64)) as usize;
+                let least = settings.least.min(bearable.max(FEWEST)).max(1);
+                self.repetitions = (wanted as usize).clamp(least, settings.most.max(least));
                 self.clock_before = self.subject.clock_mhz();
                 return Ok(());
             }
             if !long_enough {
-                frames = (2 * frames).min(MOST_FRAMES);
+                frames = (2 * frames).min(most.next_multiple_of(granule));
             }
         }
     }
@@ -172,6 +182,10 @@ impl Runner<'_> {
     }
 }
 
+/// Repetitions below [`Settings::least`] are accepted when those would take longer than this …
+const PATIENCE: Duration = Duration::from_secs(8);
+/// … but never fewer than these.
+const FEWEST: usize = 3;
 /// Frames per repetition at most.
 const MOST_FRAMES: usize = 1 << 16;
 

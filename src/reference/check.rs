@@ -64,6 +64,20 @@ impl Tolerance {
 }
 
 impl Tolerance {
+    /// The same for a variant whose sums may be off by `slack` of the sample's range times the sum of the weights' sizes, before rounding.
+    #[must_use]
+    pub fn with_slack(self, plan: &Plan, slack: f64) -> Self {
+        if slack <= 0.0 {
+            return self;
+        }
+        let format = plan.output().format;
+        let ops = plan.steps.iter().flat_map(|step| step.planes.iter().take(step.input.format.plane_count()));
+        // Relative to the range; an error of half a code and more can move a sample by one more than that.
+        let off = slack * ops.map(gain).fold(0.0, f64::max);
+        let codes = (off * f64::from(format.max_value())).ceil();
+        Self { codes: self.codes + codes, float: self.float.max(off), unequal: 1.0 }
+    }
+
     /// The same for a single comparison of few samples, whose share of unequal ones scatters: three standard deviations more. Whoever
     /// compares many frames holds their sum to the plain tolerance.
     #[must_use]

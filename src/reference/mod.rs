@@ -9,7 +9,7 @@ mod windows;
 
 pub use check::{BadSample, Comparison, Tally, Tolerance, check, compare};
 pub use picture::{Content, Noise, Picture};
-pub use region::{Judge, cost, is_affordable};
+pub use region::{AFFORDABLE, Judge, cost, is_affordable};
 
 use crate::filter::Border;
 use crate::filter::plan::{Plan, PlaneOp};

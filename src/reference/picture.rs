@@ -136,23 +136,26 @@ impl Picture {
 
     /// Reads a frame back. P010-like samples keep their low bits as a fraction, so that rubbish there shows as an error.
     pub fn read(frame: &Frame) -> Self {
-        let format = frame.layout.shape.format;
         let mut planes = Vec::new();
         for (index, layout) in frame.layout.planes().iter().enumerate() {
-            let mut plane = Vec::new();
-            for y in 0..layout.height {
-                let row = frame.row(index, y);
-                match format.sample() {
-                    Sample::U8 => plane.extend(row.iter().map(|&b| f64::from(b))),
-                    Sample::U16 => {
-                        let unit = if format.high_bits { f64::from(1u32 << (16 - format.depth)) } else { 1.0 };
-                        plane.extend(row.chunks_exact(2).map(|b| f64::from(u16::from_le_bytes([b[0], b[1]])) / unit));
-                    }
-                    Sample::F32 => plane.extend(row.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]])))),
-                }
-            }
+            let mut plane = Vec::with_capacity(layout.width * layout.components * layout.height);
+            (0..layout.height).for_each(|y| read_row(frame, index, y, &mut plane));
             planes.push(plane);
         }
         Self { shape: frame.layout.shape, planes }
+    }
+}
+
+/// Appends row `y` of a plane, which the frame must have.
+pub(super) fn read_row(frame: &Frame, plane: usize, y: usize, out: &mut Vec<f64>) {
+    let format = frame.layout.shape.format;
+    let row = frame.row(plane, y);
+    match format.sample() {
+        Sample::U8 => out.extend(row.iter().map(|&b| f64::from(b))),
+        Sample::U16 => {
+            let unit = if format.high_bits { f64::from(1u32 << (16 - format.depth)) } else { 1.0 };
+            out.extend(row.chunks_exact(2).map(|b| f64::from(u16::from_le_bytes([b[0], b[1]])) / unit));
+        }
+        Sample::F32 => out.extend(row.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]])))),
     }
 }

@@ -5,13 +5,14 @@
 //! last column are looked at.
 
 use super::check::{Comparison, Tolerance, compare, judge};
+use super::picture::read_row;
 use super::{Picture, expect};
 use crate::filter::Border;
 use crate::filter::plan::{Plan, PlaneOp};
 use crate::frame::{Frame, Shape};
 
 /// Sample reads that a comparison may cost.
-const AFFORDABLE: f64 = 4e8;
+pub const AFFORDABLE: f64 = 4e8;
 /// Side of a patch in luma samples; a multiple of every chroma subsampling.
 const PATCH: (usize, usize) = (96, 48);
 /// Cuts begin and end at multiples of this, so that chroma is cut where luma is.
@@ -34,7 +35,16 @@ impl Judge {
     /// # Errors
     /// The plan is too expensive even in patches (huge windows, or pooling of a huge frame): check it on smaller frames.
     pub fn new(plan: &Plan, picture: &Picture) -> Result<Self, String> {
-        if cost(plan) <= AFFORDABLE {
+        Self::within(plan, picture, AFFORDABLE)
+    }
+
+    /// Like [`Judge::new`], with patches from `reads` sample reads on: for whoever judges much.
+    ///
+    /// # Errors
+    /// As for [`Judge::new`].
+    pub fn within(plan: &Plan, picture: &Picture, reads: f64) -> Result<Self, String> {
+        // What cannot be cut into patches is filtered whole as long as that is bearable.
+        if cost(plan) <= reads || (cost(plan) <= AFFORDABLE && patches(plan).is_none()) {
             Ok(Self { output: plan.output(), wants: Wants::Whole(expect(plan, picture)) })
         } else {
             Self::in_patches(plan, picture)
@@ -66,10 +76,10 @@ impl Judge {
             return Err(format!("got {}, want {}", got.layout.shape, self.output));
         }
         let format = input.format;
-        let result = Picture::read(got);
         let mut found = Comparison::default();
+        let mut row = Vec::new();
         for (cut, want) in cuts {
-            for (plane, (want_plane, got_plane)) in want.planes.iter().zip(&result.planes).enumerate() {
+            for (plane, want_plane) in want.planes.iter().enumerate() {
                 let components = format.components(plane);
                 let ((w, h), (whole_w, whole_h)) = (want.shape.plane_size(plane), input.plane_size(plane));
                 let (x0, y0) = origin(input, plane, *cut);
@@ -80,10 +90,13 @@ impl Judge {
                     from..to
                 };
                 for y in good(y0, h, whole_h, spoiled.1) {
+                    // Not the whole frame: at 8K that takes longer than the patches.
+                    row.clear();
+                    read_row(got, plane, y0 + y, &mut row);
                     for x in good(x0, w, whole_w, spoiled.0) {
                         for c in 0..components {
                             let want = want_plane.get((y * w + x) * components + c).copied().unwrap_or(f64::NAN);
-                            let got = got_plane.get(((y0 + y) * whole_w + x0 + x) * components + c).copied().unwrap_or(f64::NAN);
+                            let got = row.get((x0 + x) * components + c).copied().unwrap_or(f64::NAN);
                             judge(&mut found, format, tolerance, (got, want), (plane, x0 + x, y0 + y));
                         }
                     }

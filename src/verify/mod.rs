@@ -1,7 +1,6 @@
 //! `convoy verify`: every kernel variant × size × border × sample type against the reference.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -13,7 +12,7 @@ use crate::filter::plan::Plan;
 use crate::filter::{self, Border, Filter};
 use crate::frame::Shape;
 use crate::pool::Budget;
-use crate::reference::{self, Comparison};
+use crate::reference::{self, Comparison, Tolerance};
 use crate::status;
 
 mod live;
@@ -168,6 +167,7 @@ impl Table<'_> {
                 };
                 for device in devices {
                     for variant in self.variants(device.as_ref(), &plan) {
+                        let slack = device.slack(&plan, &variant);
                         let outcome = one(device.as_ref(), &plan, &variant, &trial);
                         if let Err(error) = &outcome
                             && error.kind() == Kind::Usage
@@ -181,7 +181,7 @@ impl Table<'_> {
                             rows.push(Row::new(device.name(), variant, graph, (planes.name(), sample.name())));
                         }
                         if let Some(row) = rows.get_mut(index) {
-                            row.count(outcome, &trial, (width, height), border);
+                            row.count(outcome, trial.tolerance().with_slack(&plan, slack), (width, height), border);
                         }
                     }
                 }
@@ -225,7 +225,8 @@ impl Table<'_> {
 fn one(device: &dyn Device, plan: &Plan, variant: &str, trial: &Trial) -> Result<Comparison> {
     let options = BuildOptions { lanes: Some(LANES), threads: None, variant: Some(variant.to_owned()), budget: Budget::new(usize::MAX) };
     let mut built = device.build(plan, &options)?;
-    trial.run(&mut built, LANES, &Arc::clone(&device.host_memory()))
+    let tolerance = trial.tolerance().with_slack(plan, device.slack(plan, variant));
+    trial.run_within(&mut built, LANES, &device.host_memory(), tolerance)
 }
 
 impl Row {
@@ -247,7 +248,7 @@ impl Row {
         }
     }
 
-    fn count(&mut self, outcome: Result<Comparison>, trial: &Trial, (width, height): (usize, usize), border: Border) {
+    fn count(&mut self, outcome: Result<Comparison>, tolerance: Tolerance, (width, height): (usize, usize), border: Border) {
         self.cases += 1;
         match outcome {
             Ok(found) => {
@@ -256,7 +257,7 @@ impl Row {
                 self.exact_percent = exact / (self.samples as f64).max(1.0);
                 self.max_error = self.max_error.max(found.max_error);
                 self.unequal += found.unequal;
-                self.allowed += found.samples as f64 * trial.tolerance().unequal;
+                self.allowed += found.samples as f64 * tolerance.unequal;
             }
             Err(error) => {
                 self.failures.push(Failure { size: format!("{width}x{height}"), border: border.name(), error: error.to_string() });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::backend::Built;
 use crate::error::{Error, Result};
 use crate::filter::plan::Plan;
-use crate::frame::FrameMem;
+use crate::frame::{Frame, FrameMem};
 use crate::pool::HostMem;
 use crate::reference::{Comparison, Content, Judge, Picture, Tolerance};
 
@@ -22,21 +22,41 @@ impl Trial {
     /// # Errors
     /// The reference would take too long.
     pub fn new(plan: &Plan) -> Result<Self, String> {
-        Self::of(plan, &[Content::Random, Content::Extremes, Content::Impulse])
+        Self::of(plan, &[Content::Random, Content::Extremes, Content::Impulse], f64::INFINITY)
     }
 
-    /// Pictures of the given contents.
+    /// Two pictures, looked at in patches where a frame is large: for `bench`, which has many rows to check.
     ///
     /// # Errors
-    /// As for [`Trial::new`].
-    pub fn of(plan: &Plan, contents: &[Content]) -> Result<Self, String> {
+    /// The reference would take too long, also in patches.
+    pub fn quick(plan: &Plan) -> Result<Self, String> {
+        Self::of(plan, &[Content::Random, Content::Extremes], 4e7)
+    }
+
+    fn of(plan: &Plan, contents: &[Content], reads: f64) -> Result<Self, String> {
+        let reads = reads.min(crate::reference::AFFORDABLE);
         let seeds = (1u64..).step_by(7);
         let pictures = contents.iter().zip(seeds).map(|(&content, seed)| {
             let picture = Picture::new(plan.input, content, seed);
-            let judge = Judge::new(plan, &picture)?;
+            let judge = Judge::within(plan, &picture, reads)?;
             Ok((picture, judge))
         });
         Ok(Self { pictures: pictures.collect::<Result<_, String>>()?, tolerance: Tolerance::of_plan(plan) })
+    }
+
+    /// Compares one result, of the picture with this index.
+    ///
+    /// # Errors
+    /// The result does not hold: the first bad sample.
+    pub fn judge(&self, index: usize, frame: &Frame, tolerance: Tolerance) -> Result<Comparison> {
+        let wrong = |why: String| Error::failed("the result differs from the reference", why);
+        let (_, judge) =
+            self.pictures.get(index % self.pictures.len().max(1)).ok_or_else(|| wrong("nothing to compare with".to_owned()))?;
+        let found = judge.compare(frame, tolerance).map_err(wrong)?;
+        match found.failure(tolerance.for_few(found.samples)) {
+            Some(failure) => Err(wrong(failure)),
+            None => Ok(found),
+        }
     }
 
     /// The pictures.
@@ -57,6 +77,14 @@ impl Trial {
     /// # Errors
     /// The backend's; frames out of order; or a result that does not hold, with the first bad sample.
     pub fn run(&self, built: &mut Built, lanes: usize, mem: &Arc<dyn HostMem>) -> Result<Comparison> {
+        self.run_within(built, lanes, mem, self.tolerance)
+    }
+
+    /// Like [`Trial::run`], with the tolerance of a variant that states its own.
+    ///
+    /// # Errors
+    /// As for [`Trial::run`].
+    pub fn run_within(&self, built: &mut Built, lanes: usize, mem: &Arc<dyn HostMem>, tolerance: Tolerance) -> Result<Comparison> {
         let wrong = |why: String| Error::failed("the result differs from the reference", why);
         self.spoil_outputs(built, lanes, mem)?;
         let count = self.pictures.len().max(1);
@@ -70,7 +98,7 @@ impl Trial {
                 return Err(wrong(format!("frame {} came where frame {seq} was due", frame.seq)));
             }
             if let Some((_, judge)) = self.pictures.get(index) {
-                found.add(&judge.compare(&frame, self.tolerance).map_err(wrong)?);
+                found.add(&judge.compare(&frame, tolerance).map_err(wrong)?);
             }
             Ok(())
         };
@@ -89,7 +117,7 @@ impl Trial {
         while !waiting.is_empty() {
             collect(built, &mut waiting)?;
         }
-        match found.failure(self.tolerance.for_few(found.samples)) {
+        match found.failure(tolerance.for_few(found.samples)) {
             Some(failure) => Err(wrong(failure)),
             None => Ok(found),
         }

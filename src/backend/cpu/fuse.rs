@@ -153,7 +153,7 @@ mod tests {
     fn result(plan: &Plan, fusion: Fusion, threads: usize) -> (Vec<Vec<u8>>, usize) {
         let options = BuildOptions { lanes: None, threads: Some(threads), variant: None, budget: Budget::new(usize::MAX) };
         let mut engine = Engine::new(plan, &options, fusion, Arc::default()).unwrap();
-        let out = engine.run(frame(plan.input)).unwrap();
+        let out = engine.run(frame(plan.input), 0).unwrap();
         let planes = out.layout.planes().iter().enumerate();
         let rows = planes.flat_map(|(plane, layout)| (0..layout.height).map(move |y| (plane, y)));
         (rows.map(|(plane, y)| out.row(plane, y).to_vec()).collect(), engine.program.stages.len())

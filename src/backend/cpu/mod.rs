@@ -39,6 +39,7 @@ use crate::filter::plan::Plan;
 use crate::frame::{Frame, FrameLayout, FrameMem, MAX_PLANES, PlaneLayout, Shape};
 use crate::pool::{Budget, Heap, HostMem, Lease, Pool};
 use crate::stats::DeviceStats;
+use crate::trace::{Span, Track};
 use crew::Crew;
 use fuse::Fusion;
 use plane::{Source, Target};
@@ -104,7 +105,7 @@ impl Device for Cpu {
 /// As for [`Device::build`] and [`Submitter::submit`].
 pub fn apply(plan: &Plan, frame: Frame) -> Result<Frame> {
     let options = BuildOptions { lanes: None, threads: None, variant: None, budget: Budget::new(usize::MAX) };
-    Engine::new(plan, &options, Fusion::Auto, Arc::default())?.run(frame)
+    Engine::new(plan, &options, Fusion::Auto, Arc::default())?.run(frame, 0)
 }
 
 /// The instructions that the SIMD kernels use on this machine.
@@ -192,7 +193,7 @@ impl Engine {
         self.program.steps.iter().map(note).chain(self.program.stages.iter().filter_map(fused)).collect()
     }
 
-    fn run(&mut self, frame: Frame) -> Result<Frame> {
+    fn run(&mut self, frame: Frame, lane: usize) -> Result<Frame> {
         if frame.layout.shape != self.input {
             return Err(Error::failed(
                 format!("cannot filter frame {} on the CPU", frame.seq),
@@ -217,6 +218,7 @@ impl Engine {
         let last = self.program.stages.len() - 1;
         let mut sources = Source::of_frame(&frame);
         for (index, stage) in self.program.stages.iter().enumerate() {
+            let from = Instant::now();
             let targets = match &mut self.chain {
                 Some(chain) if index < last => Target::of_slab(chain.buffers[index % 2].bytes_mut(), chain.layouts[index].planes(), sample),
                 Some(_) | None => output,
@@ -226,8 +228,17 @@ impl Engine {
                 self.crew.run(order, tasks, stage.variant != Variant::Threads)?;
             }
             sources = targets.map(|t| t.as_source());
+            if let Some(trace) = self.stats.trace.get() {
+                let labels: Vec<_> = self.program.steps[stage.steps.clone()].iter().map(|step| step.label.as_str()).collect();
+                let name = format!("step {}", labels.join(" and ")).into();
+                trace.span(Span { track: Track::Lane(lane), name, frame: Some(frame.seq), from, took: from.elapsed() });
+            }
         }
-        DeviceStats::add(&self.stats.kernel_ns, u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let took = start.elapsed();
+        DeviceStats::add(&self.stats.kernel_ns, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        if let Some(trace) = self.stats.trace.get() {
+            trace.span(Span { track: Track::Lane(lane), name: "kernels".into(), frame: Some(frame.seq), from: start, took });
+        }
         DeviceStats::add(&self.stats.frames, 1);
         Ok(Frame { layout: self.layout, time: frame.time, seq: frame.seq, born: frame.born, mem: FrameMem::Slab(slab) })
     }
@@ -243,11 +254,10 @@ struct CpuSubmitter {
 impl Submitter for CpuSubmitter {
     fn submit(&mut self, frame: Frame, due: &mut Vec<Ticket>) -> Result<()> {
         let ticket = Ticket { lane: self.next, seq: frame.seq };
-        let frame = self.engine.run(frame)?;
+        let frame = self.engine.run(frame, self.next)?;
         let waiting = Instant::now();
         self.finished.send((ticket, frame)).map_err(|_| Error::disconnected("filter"))?;
-        let waited = u64::try_from(waiting.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        DeviceStats::add(&self.engine.stats.lane_wait_ns, waited);
+        self.engine.stats.waited_for_lane(waiting, ticket.seq);
         self.next = (self.next + 1) % self.lanes;
         due.push(ticket);
         Ok(())

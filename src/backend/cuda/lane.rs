@@ -8,7 +8,7 @@
 //! reused.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -24,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::frame::{Frame, FrameLayout, FrameMem, Shape};
 use crate::pool::{HostMem, Lease, Pool};
 use crate::stats::DeviceStats;
+use crate::trace::{Span, Track};
 
 /// Frames in flight when the user does not say: upload, filter and download of three overlap, and one waits.
 const DEFAULT_LANES: usize = 4;
@@ -234,6 +235,35 @@ struct Transfers {
     down: Stream,
     /// Whether the collector sleeps until frames are done. An interrupt per frame is only asked for then.
     sleeps: AtomicBool,
+    /// A moment on the device's clock and on the host's; only of a traced run.
+    anchor: Mutex<Option<(Event, Instant)>>,
+}
+
+impl Transfers {
+    fn anchored(&self) -> MutexGuard<'_, Option<(Event, Instant)>> {
+        // It is set once, whole.
+        self.anchor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads both clocks, when the first frame comes.
+    fn anchor(&self) -> Result<()> {
+        let mut anchor = self.anchored();
+        if anchor.is_none() {
+            let event = Event::new(self.up.context(), Waiting::Spins)?;
+            event.record(&self.up)?;
+            event.wait()?;
+            *anchor = Some((event, Instant::now()));
+        }
+        Ok(())
+    }
+
+    /// When `event` happened, on the host's clock.
+    fn host_time(&self, event: &Event) -> Result<Instant> {
+        match &*self.anchored() {
+            Some((anchor, at)) => Ok(*at + Duration::from_nanos(anchor.elapsed_ns(event)?)),
+            None => Ok(Instant::now()),
+        }
+    }
 }
 
 impl Drop for Lane {
@@ -293,6 +323,9 @@ impl Lane {
         let (stream, up, down) = (&self.stream, &self.transfers.up, &self.transfers.down);
         let [started, uploaded, filtered, downloaded] = &self.events;
 
+        if stats.trace.get().is_some() {
+            self.transfers.anchor()?;
+        }
         started.record(up)?;
         if span.is_some() {
             let bytes = geometry.bytes - TAIL;
@@ -344,11 +377,21 @@ impl Lane {
         let [started, uploaded, filtered, downloaded] = &self.events;
         self.stream.context().bind()?;
         if self.sleeper { self.done.wait() } else { downloaded.wait() }?;
-        DeviceStats::add(&stats.upload_ns, started.elapsed_ns(uploaded)?);
-        DeviceStats::add(&stats.kernel_ns, uploaded.elapsed_ns(filtered)?);
-        DeviceStats::add(&stats.download_ns, filtered.elapsed_ns(downloaded)?);
+        let phases = [started.elapsed_ns(uploaded)?, uploaded.elapsed_ns(filtered)?, filtered.elapsed_ns(downloaded)?];
+        DeviceStats::add(&stats.upload_ns, phases[0]);
+        DeviceStats::add(&stats.kernel_ns, phases[1]);
+        DeviceStats::add(&stats.download_ns, phases[2]);
         DeviceStats::add(&stats.frames, 1);
         let empty = || Error::failed("cannot collect a frame", format!("lane {} carries none", self.id));
+        if let Some(trace) = stats.trace.get() {
+            let mut from = self.transfers.host_time(started)?;
+            let frame = self.frame.as_ref().map(|f| f.seq);
+            for (name, ns) in ["upload", "kernels", "download"].into_iter().zip(phases) {
+                let took = Duration::from_nanos(ns);
+                trace.span(Span { track: Track::Lane(self.id), name: name.into(), frame, from, took });
+                from += took;
+            }
+        }
         let (input, output) = (self.frame.take().ok_or_else(empty)?, self.output.take().ok_or_else(empty)?);
         Ok(Frame { layout, time: input.time, seq: input.seq, born: input.born, mem: FrameMem::Slab(output) })
     }
@@ -379,7 +422,7 @@ impl Submitter for Submit {
         }
         let waiting = Instant::now();
         let mut lane = self.free.recv().map_err(|_| Error::disconnected("filter"))?;
-        DeviceStats::add(&self.stats.lane_wait_ns, waiting.elapsed().as_nanos() as u64);
+        self.stats.waited_for_lane(waiting, frame.seq);
         self.context.bind()?;
         let ticket = Ticket { lane: lane.id, seq: frame.seq };
         let output = self.pool.lease()?;
@@ -443,7 +486,12 @@ pub fn build(context: &Arc<Context>, memory: Arc<dyn HostMem>, program: Program,
         .map_or(0, |padded| padded.slab_bytes + TAIL);
     let (free_in, free_out) = bounded(count);
     let (busy_in, busy_out) = bounded(count);
-    let transfers = Arc::new(Transfers { up: Stream::new(context)?, down: Stream::new(context)?, sleeps: AtomicBool::new(true) });
+    let transfers = Arc::new(Transfers {
+        up: Stream::new(context)?,
+        down: Stream::new(context)?,
+        sleeps: AtomicBool::new(true),
+        anchor: Mutex::default(),
+    });
     for id in 0..count {
         let lane = Lane::new(id, Arc::clone(&transfers), &program, room).map_err(|e| e.context(format!("lane {} of {count}", id + 1)))?;
         free_in.send(Box::new(lane)).map_err(|_| Error::disconnected("filter"))?;

@@ -3,15 +3,20 @@
 //! Buffers are rotated over several times the L2, so that no repetition finds its input there; all frames of one repetition
 //! are captured in a CUDA graph and replayed, so that launch gaps on the host stay out of the numbers.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::{result, sys};
 
-use super::device::{DeviceBuffer, Event, Stream, Waiting, driver_error};
+use super::device::{Event, Stream, Waiting, driver_error};
 use super::lane::{Buffers, enqueue};
-use super::{Cuda, device};
+use super::launch::FrameArgs;
+use super::{Cuda, Program, device};
+use crate::backend::Device;
 use crate::error::{Error, Result};
 use crate::filter::plan::Plan;
+use crate::frame::{Frame, FrameLayout, FrameMem, FrameTime};
+use crate::pool::{Budget, HostMem, Pool};
 
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
@@ -79,46 +84,179 @@ pub struct Measurement {
 /// # Errors
 /// The variant does not fit, or a device error.
 pub fn measure(cuda: &Cuda, plan: &Plan, variant: Option<&str>, settings: Settings) -> Result<Measurement> {
-    let program = cuda.compile(plan, variant)?;
-    let context = cuda.context();
-    let stream = Stream::new(context)?;
-    let first = Buffers::new(context, &program, 0)?;
-    // Whole 512 bytes: an odd tail makes the driver's copy half as fast.
-    let frame_bytes = first.plane_bytes();
-    // Four times the L2 in inputs and outputs, so that each is evicted before its turn comes again.
-    let l2 = context.info().l2_bytes.max(4 << 20);
-    let sets = (4 * l2).div_ceil(2 * frame_bytes).clamp(8, 256);
+    let prepared = Prepared::new(cuda, plan, variant, &[])?;
+    let kernel = replay(&prepared, Work::Kernels, settings)?;
+    let copy = replay(&prepared, Work::Copies, settings)?;
+    let kernels = prepared.kernels()?;
+    let (frame_bytes, sets) = (prepared.frame_bytes, prepared.sets());
+    Ok(Measurement { kernel, copy, frame_bytes, sets, notes: prepared.program.notes().to_vec(), kernels })
+}
 
-    let noise = noise(first.input().bytes());
-    let mut buffers = vec![first];
-    for _ in 1..sets {
-        buffers.push(Buffers::new(context, &program, 0)?);
-    }
-    let mut arguments = Vec::with_capacity(sets);
-    for set in &buffers {
-        set.output().fill(0xA5)?;
-        // SAFETY: `noise` is as large as the first input, and all inputs are of one size; the copy is waited for below.
-        unsafe { stream.upload(set.input().ptr(), noise.as_ptr(), noise.len().min(set.input().bytes())) }?;
+/// What a replay does to every buffer set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// The plan's kernels.
+    Kernels,
+    /// A device-to-device copy of the planes.
+    Copies,
+}
+
+/// A compiled plan on buffer sets that rotate, with a recorded graph for the kernels and one for copies.
+pub struct Prepared {
+    // Dropped before the buffers that they refer to.
+    kernels: Graph,
+    copies: Graph,
+    stream: Stream,
+    buffers: Vec<Buffers>,
+    arguments: Vec<Vec<FrameArgs>>,
+    program: Program,
+    layout: FrameLayout,
+    frame_bytes: usize,
+    memory: Arc<dyn HostMem>,
+}
+
+impl Prepared {
+    /// Compiles `plan`, makes buffer sets, fills them with the samples of `inputs` in turn (noise without any) and records the graphs.
+    /// The inputs are frames in the packed layout of the plan's input shape.
+    ///
+    /// # Errors
+    /// The variant does not fit, out of device memory, or a device error.
+    pub fn new(cuda: &Cuda, plan: &Plan, variant: Option<&str>, inputs: &[Frame]) -> Result<Self> {
+        let program = cuda.compile(plan, variant)?;
+        let context = cuda.context();
+        let stream = Stream::new(context)?;
+        let first = Buffers::new(context, &program, 0)?;
+        // Whole 512 bytes: an odd tail makes the driver's copy half as fast.
+        let frame_bytes = first.plane_bytes();
+        // Four times the L2 in inputs and outputs, so that each is evicted before its turn comes again.
+        let l2 = context.info().l2_bytes.max(4 << 20);
+        let sets = (4 * l2).div_ceil(2 * frame_bytes.max(1)).clamp(8, 256);
+        let noise = noise(first.input().bytes());
+        let mut buffers = vec![first];
+        for _ in 1..sets {
+            buffers.push(Buffers::new(context, &program, 0)?);
+        }
+        let mut arguments: Vec<Vec<FrameArgs>> = Vec::with_capacity(sets);
+        for (index, set) in buffers.iter().enumerate() {
+            set.output().fill(0xA5)?;
+            let picture = inputs.get(index % inputs.len().max(1));
+            let (from, bytes) = match picture {
+                Some(frame) => {
+                    let (start, end) = frame.layout.span();
+                    (frame.plane_ptr(0), end.saturating_sub(start))
+                }
+                None => (noise.as_ptr(), noise.len()),
+            };
+            // SAFETY: `from` points at `bytes` readable bytes (the planes of a packed frame lie in one slab, the first one first), which
+            // live until the copy has run: it is waited for below. The input buffer holds a packed frame.
+            unsafe { stream.upload(set.input().ptr(), from, bytes.min(set.input().bytes())) }?;
+            stream.synchronize()?;
+            let mut args = Vec::new();
+            set.arguments(&program, &set.input_geometry(), &mut args)?;
+            arguments.push(args);
+        }
+        context.bind()?;
+        let kernel = |index: usize| {
+            // SAFETY: the buffers live as long as the graph (`Prepared` keeps both), and this stream alone uses them.
+            arguments.get(index).zip(buffers.get(index)).map_or(Ok(()), |(args, set)| unsafe { enqueue(&program, set, args, &stream) })
+        };
+        let copy = |index: usize| {
+            buffers.get(index).map_or(Ok(()), |set: &Buffers| {
+                // SAFETY: two live buffers, both larger than the planes.
+                unsafe { stream.copy(set.output().ptr(), set.input().ptr(), frame_bytes) }
+            })
+        };
+        // Once outside the graphs: lazy loading must not happen during capture.
+        kernel(0)?;
         stream.synchronize()?;
-        let mut args = Vec::new();
-        set.arguments(&program, &set.input_geometry(), &mut args)?;
-        arguments.push(args);
+        let kernels = Graph::capture(&stream, || (0..sets).try_for_each(kernel))?;
+        let copies = Graph::capture(&stream, || (0..sets).try_for_each(copy))?;
+        let layout = FrameLayout::packed(program.plan.output())?;
+        let memory = cuda.host_memory();
+        Ok(Self { kernels, copies, stream, buffers, arguments, program, layout, frame_bytes, memory })
     }
 
-    let kernel = replay(&stream, sets, settings, |i| {
-        // SAFETY: the buffers live until the stream is idle (`replay` waits), and this stream alone uses them.
-        arguments.get(i).zip(buffers.get(i)).map_or(Ok(()), |(args, set)| unsafe { enqueue(&program, set, args, &stream) })
-    })?;
-    let copy = replay(&stream, sets, settings, |i| {
-        buffers.get(i).map_or(Ok(()), |set: &Buffers| {
-            let (from, to): (&DeviceBuffer, &DeviceBuffer) = (set.input(), set.output());
-            // SAFETY: two live buffers, both larger than the planes.
-            unsafe { stream.copy(to.ptr(), from.ptr(), frame_bytes) }
-        })
-    })?;
-    stream.synchronize()?;
-    let kernels = program.kernels()?.into_iter().map(|(_, info)| info).collect();
-    Ok(Measurement { kernel, copy, frame_bytes, sets, notes: program.notes().to_vec(), kernels })
+    /// Buffer sets: frames of one replay.
+    pub fn sets(&self) -> usize {
+        self.arguments.len()
+    }
+
+    /// Bytes of a frame's packed planes: what a copy reads, and writes again.
+    pub fn frame_bytes(&self) -> usize {
+        self.frame_bytes
+    }
+
+    /// Which variants run.
+    pub fn notes(&self) -> &[String] {
+        self.program.notes()
+    }
+
+    /// Resources of each kernel.
+    ///
+    /// # Errors
+    /// A driver error.
+    pub fn kernels(&self) -> Result<Vec<device::KernelInfo>> {
+        Ok(self.program.kernels()?.into_iter().map(|(_, info)| info).collect())
+    }
+
+    /// Fills every output with 0xA5, then runs the kernels on every set.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn run_on_spoiled_outputs(&self) -> Result<()> {
+        self.stream.context().bind()?;
+        self.buffers.iter().try_for_each(|set| set.output().fill(0xA5))?;
+        self.kernels.launch(&self.stream)?;
+        self.stream.synchronize()
+    }
+
+    /// What the kernels wrote for set `index`.
+    ///
+    /// # Errors
+    /// There is no such set, no host memory, or a device error.
+    pub fn result(&self, index: usize) -> Result<Frame> {
+        let set =
+            self.buffers.get(index).ok_or_else(|| Error::failed("cannot read a result", format!("there is no buffer set {index}")))?;
+        let mut lease = Pool::new(Arc::clone(&self.memory), self.layout.slab_bytes, Budget::new(usize::MAX)).lease()?;
+        let (_, end) = self.layout.span();
+        let bytes = end.min(lease.bytes_mut().len()).min(set.output().bytes());
+        self.stream.context().bind()?;
+        // SAFETY: the lease is ours alone and outlives the copy, which is waited for; the output holds a packed slab.
+        unsafe { self.stream.download(lease.bytes_mut().as_mut_ptr(), set.output().ptr(), bytes) }?;
+        self.stream.synchronize()?;
+        Ok(Frame { layout: self.layout, time: FrameTime::default(), seq: index as u64, born: Instant::now(), mem: FrameMem::Slab(lease) })
+    }
+
+    /// The clock of the multiprocessors in MHz, if the driver's management library tells.
+    pub fn clock_mhz(&self) -> Option<f64> {
+        super::clock::multiprocessors_mhz(self.stream.context().info().index)
+    }
+
+    /// Replays `work` over all sets `times` times; nanoseconds by the device's events.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn replay(&self, work: Work, times: usize) -> Result<f64> {
+        let context = self.stream.context();
+        context.bind()?;
+        let graph = match work {
+            Work::Kernels => &self.kernels,
+            Work::Copies => &self.copies,
+        };
+        let (started, ended) = (Event::new(context, Waiting::Spins)?, Event::new(context, Waiting::Spins)?);
+        started.record(&self.stream)?;
+        (0..times).try_for_each(|_| graph.launch(&self.stream))?;
+        ended.record(&self.stream)?;
+        ended.wait()?;
+        Ok(started.elapsed_ns(&ended)? as f64)
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        // The GPU may still use the buffers; an error here is one that was reported already.
+        let _ = self.stream.synchronize();
+    }
 }
 
 /// Never zeros: they hide unwritten outputs and run faster than data does.
@@ -133,29 +271,14 @@ fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes.div_ceil(8)).flat_map(|_| next().to_le_bytes()).take(bytes).collect()
 }
 
-/// Captures `frames` calls of `work` into a graph and times its replays.
-fn replay(stream: &Stream, frames: usize, settings: Settings, work: impl Fn(usize) -> Result<()>) -> Result<Times> {
-    let context = stream.context();
-    context.bind()?;
-    // Once outside the graph: lazy loading must not happen during capture.
-    work(0)?;
-    stream.synchronize()?;
-    let graph = Graph::capture(stream, || (0..frames).try_for_each(&work))?;
-    let (started, ended) = (Event::new(context, Waiting::Spins)?, Event::new(context, Waiting::Spins)?);
-    let run = || -> Result<f64> {
-        started.record(stream)?;
-        graph.launch(stream)?;
-        ended.record(stream)?;
-        ended.wait()?;
-        Ok(started.elapsed_ns(&ended)? as f64 / 1e3 / frames.max(1) as f64)
-    };
+/// Times single replays, per frame.
+fn replay(prepared: &Prepared, work: Work, settings: Settings) -> Result<Times> {
+    let run = || Ok(prepared.replay(work, 1)? / 1e3 / prepared.sets().max(1) as f64);
     let begin = Instant::now();
     while begin.elapsed() < settings.warm_up {
         run()?;
     }
-    let values = (0..settings.repetitions.max(1)).map(|_| run()).collect::<Result<_>>()?;
-    stream.synchronize()?;
-    Ok(Times::new(values))
+    Ok(Times::new((0..settings.repetitions.max(1)).map(|_| run()).collect::<Result<_>>()?))
 }
 
 /// An instantiated CUDA graph.
@@ -195,7 +318,7 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: made in `capture`, destroyed once; `replay` waited for the stream.
+        // SAFETY: made in `capture`, destroyed once; whoever launched it waited for the stream.
         let _ = unsafe { result::graph::exec_destroy(self.exec) };
         // SAFETY: as above.
         let _ = unsafe { result::graph::destroy(self.raw) };

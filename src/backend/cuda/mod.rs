@@ -12,6 +12,7 @@ use crate::filter::Border;
 use crate::filter::plan::{Plan, PlaneOp, Step};
 use crate::pool::HostMem;
 
+mod clock;
 pub mod compile;
 pub mod device;
 pub mod geometry;
@@ -255,6 +256,10 @@ impl Device for Cuda {
 
     fn variants(&self, plan: &Plan) -> Vec<&'static str> {
         variants::fitting(plan)
+    }
+
+    fn slack(&self, plan: &Plan, variant: &str) -> f64 {
+        variants::plan_slack(plan, variant)
     }
 
     fn build(&self, plan: &Plan, options: &BuildOptions) -> Result<Built> {

@@ -559,6 +559,13 @@ pub static TABLE: &[Variant] = &[
     },
 ];
 
+/// The largest [`Variant::slack`] of a variant, by its name, over all tasks of `plan`.
+pub fn plan_slack(plan: &Plan, name: &str) -> f64 {
+    let name = parse_name(name).map_or(name, |(name, _)| name);
+    let of = |task: &Task| TABLE.iter().find(|row| row.name == name && row.family == family(&task.op)).map_or(0.0, |row| row.slack(task));
+    plan.steps.iter().flat_map(Task::of_step).map(|task| of(&task)).fold(0.0, f64::max)
+}
+
 /// Names of the variants that can run every step of `plan`, in the table's order.
 pub fn fitting(plan: &Plan) -> Vec<&'static str> {
     let tasks: Vec<Task> = plan.steps.iter().flat_map(Task::of_step).filter(|task| task.op != PlaneOp::Copy).collect();

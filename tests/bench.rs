@@ -1,0 +1,196 @@
+//! `convoy bench` and `convoy verify` from outside: rows that are saved as they come, documents that compare, exit codes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test is a panic")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{convoy, finish_within, path_str, stderr, stdout, wait_until};
+
+/// Little work: the point is what is written, not how fast it is.
+const QUICK: [&str; 9] = ["bench", "--backend", "cpu", "--level", "kernel", "--runs", "5", "--warm-up", "0"];
+
+fn run(args: &[&str]) -> Output {
+    let mut command = convoy();
+    // No Python: peers are not what is tested here.
+    command.args(args).env("CONVOY_PYTHON", "/nonexistent");
+    finish_within(command, Duration::from_secs(120))
+}
+
+fn quick(args: &[&str]) -> Output {
+    run(&[&QUICK[..], args].concat())
+}
+
+fn rows(path: &Path) -> Vec<Value> {
+    let document: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    document["rows"].as_array().unwrap().clone()
+}
+
+#[test]
+fn every_variant_gets_a_row_with_its_check_and_its_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, csv) = (folder.path().join("b.json"), folder.path().join("b.csv"));
+    let output = quick(&[
+        "--filter",
+        "gauss,max",
+        "--kernel",
+        "3,5",
+        "--size",
+        "33x17",
+        "--type",
+        "u8",
+        &format!("--json={}", path_str(&json)),
+        &format!("--csv={}", path_str(&csv)),
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let found = rows(&json);
+    // Three variants and the copy.
+    assert_eq!(found.len(), 2 * 2 * 4);
+    for row in &found {
+        assert!(row["time_us"]["median"].as_f64().unwrap() > 0.0 && row["time_us"]["count"] == 5, "{row}");
+        if row["variant"] != "copy (1 thread)" {
+            assert!(row["check"]["samples"].as_u64().unwrap() >= 2 * 33 * 17 && row["copy_share"].is_number(), "{row}");
+        }
+        assert!(row["error"].is_null(), "{row}");
+        assert_eq!(row["bytes"], 2 * 33 * 17);
+    }
+    let speedups: Vec<f64> = found.iter().filter(|r| r["variant"] == "cpu-scalar").map(|r| r["speedup"].as_f64().unwrap()).collect();
+    assert_eq!(speedups, [1.0; 4]);
+    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!((document["complete"].as_bool(), document["schema"].as_u64()), (Some(true), Some(1)));
+    assert!(document["environment"]["command"].as_str().unwrap().contains("gauss,max"));
+    assert_eq!(fs::read_to_string(&csv).unwrap().lines().count(), 17);
+    let table = stdout(&output);
+    assert!(table.contains("gauss 5x5  33x17 gray u8") && table.contains("cpu cpu-threads"), "{table}");
+}
+
+#[test]
+fn a_killed_bench_keeps_its_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("b.json");
+    let mut command = convoy();
+    command.args(QUICK).args(["--filter", "conv", "--kernel", "3,5,7,9,11,13,15,17,19,21,23,25,27,29,31", "--size", "720p"]);
+    command.args([format!("--json={}", path_str(&json))]).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let some =
+        || fs::read_to_string(&json).is_ok_and(|text| serde_json::from_str::<Value>(&text).unwrap()["rows"].as_array().unwrap().len() >= 3);
+    wait_until(Duration::from_secs(60), "the first rows", some);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(document["complete"], false);
+    let count = rows(&json).len();
+    assert!((3..90).contains(&count), "{count}");
+}
+
+#[test]
+fn an_old_bench_is_compared_and_a_regression_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (folder.path().join("old.json"), folder.path().join("new.json"));
+    let case = ["--filter", "box", "--kernel", "5", "--size", "64x48", "--type", "u8", "--variant", "cpu-scalar"];
+    let bench = |extra: &[&str]| quick(&[&case[..], extra].concat());
+    assert!(bench(&[&format!("--json={}", path_str(&old))]).status.success());
+    // The old times, doctored: a hundred times slower, then a hundred times faster.
+    let doctored = |factor: f64| {
+        let mut document: Value = serde_json::from_str(&fs::read_to_string(&old).unwrap()).unwrap();
+        for key in ["median", "p5", "p95"] {
+            let time = &mut document["rows"][0]["time_us"][key];
+            *time = Value::from(time.as_f64().unwrap() * factor);
+        }
+        fs::write(&new, document.to_string()).unwrap();
+    };
+    doctored(100.0);
+    let faster = bench(&["--compare", path_str(&new)]);
+    assert!(faster.status.success() && stdout(&faster).contains("faster"), "{}{}", stdout(&faster), stderr(&faster));
+    doctored(0.01);
+    let slower = bench(&["--compare", path_str(&new), "--threshold", "10"]);
+    assert_eq!(slower.status.code(), Some(1));
+    assert!(stdout(&slower).contains("SLOWER") && stderr(&slower).contains("1 regressions"), "{}", stdout(&slower));
+    fs::write(&new, "nonsense").unwrap();
+    let refused = bench(&["--compare", path_str(&new)]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("new.json"), "{}", stderr(&refused));
+}
+
+#[test]
+fn json_on_stdout_is_nothing_but_json_and_files_are_tried_first() {
+    let output = quick(&["--vf", "sobel", "--size", "32x32", "--type", "u8", "--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let document: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(document["rows"].as_array().unwrap().len(), 4);
+    let output = quick(&["--vf", "sobel", "--json=/no/such/folder/x.json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("/no/such/folder/x.json") && stdout(&output).is_empty(), "{}", stderr(&output));
+}
+
+#[test]
+fn what_cannot_be_measured_is_said() {
+    let output = quick(&["--vf", "sobel", "--variant", "tiled"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("nothing was measured"), "{}", stderr(&output));
+    if convoy::backend::cuda::open(0).is_err() {
+        let output =
+            run(&["bench", "--level", "kernel", "--runs", "3", "--warm-up", "0", "--vf", "sobel", "--size", "8x8", "--type", "u8"]);
+        assert!(output.status.success() && stderr(&output).contains("not measured: CUDA variants"), "{}", stderr(&output));
+        assert_eq!(run(&["bench", "--backend", "cuda"]).status.code(), Some(1));
+    }
+}
+
+#[test]
+fn whole_runs_stand_beside_ffmpegs_and_name_the_stage_that_limits() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("b.json");
+    let output = run(&[
+        "bench",
+        "--backend",
+        "cpu",
+        "--level",
+        "pipeline,loop",
+        "--vf",
+        "erosion",
+        "--size",
+        "160x90",
+        "--frames",
+        "20",
+        "--runs",
+        "2",
+        "--lanes",
+        "2",
+        &format!("--json={}", path_str(&json)),
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let found = rows(&json);
+    let by = |program: &str| found.iter().find(|r| r["program"] == program && r["level"] == "pipeline").unwrap();
+    assert!(by("convoy")["limited_by"].is_string() && by("convoy")["stages"].as_array().unwrap().len() == 3, "{}", by("convoy"));
+    assert_eq!(by("convoy")["check"]["max_error"], 0.0);
+    let timeline = by("convoy")["timeline"].as_array().unwrap();
+    assert!(timeline.iter().any(|s| s["name"] == "kernels") && timeline.iter().any(|s| s["track"] == "encode thread"), "{timeline:?}");
+    // ffmpeg's erosion is the reference's.
+    assert!(
+        by("ffmpeg")["check"]["max_error"].as_f64().unwrap() <= 1.0 && by("ffmpeg")["notes"].as_array().unwrap().is_empty(),
+        "{}",
+        by("ffmpeg")
+    );
+    let looped = found.iter().find(|r| r["level"] == "loop").unwrap();
+    assert!(looped["fps"].as_f64().unwrap() > 0.0 && looped["lanes"] == 2);
+}
+
+#[test]
+fn verify_passes_on_this_machine_and_refuses_what_is_not_there() {
+    let output =
+        run(&["verify", "--backend", "cpu", "--vf", "gblur=2", "--vf", "erosion", "--size", "33x17", "--type", "u8,f32", "--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let table: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    // Two graphs × (gray u8, gray f32, 4:2:0 u8) × three variants; five borders each.
+    assert_eq!(table.as_array().unwrap().len(), 2 * 3 * 3);
+    assert!(table.as_array().unwrap().iter().all(|r| r["cases"] == 5 && r["failures"].as_array().unwrap().is_empty()));
+    let output = run(&["verify", "--backend", "cpu", "--vf", "gblur=2", "--variant", "tiled"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("'tiled' is a CUDA variant"), "{}", stderr(&output));
+    let output = run(&["run", "synth:64x48", "-o", "null:", "--frames", "9", "--backend", "cpu", "--vf", "gblur=2,sobel", "--verify", "4"]);
+    assert!(output.status.success() && stderr(&output).contains("verified 3 frames"), "{}", stderr(&output));
+}
