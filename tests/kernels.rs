@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use convoy::backend::cuda::compile::{Cache, Nvrtc, Request, SOURCES};
+use convoy::backend::cuda::compile::{Cache, Nvrtc, Request, SOURCES, source};
 use convoy::backend::cuda::pack::{Builder, Pack};
 use convoy::backend::cuda::tensor::{ConvolutionVariant, PoolVariant};
 use convoy::backend::cuda::variants::{TABLE, Task, choose, family};
@@ -15,6 +18,7 @@ use convoy::filter::plan::{
 };
 use convoy::frame::{PixelFormat, Shape};
 use convoy::tensor::{Convolution, Pooling, Reduce, Windows};
+use sha2::{Digest, Sha256};
 
 const ARCHITECTURES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
 /// What a block has everywhere without asking.
@@ -131,6 +135,80 @@ fn resources(log: &str) -> Vec<(String, u32, u32, u32)> {
     found
 }
 
+/// Logs of earlier runs, below the build folder: compiling everything again takes a minute of all cores, and what has not
+/// changed compiles as it did.
+struct Logs {
+    folder: PathBuf,
+    /// What all compilations share: the compiler itself and how it is called.
+    common: String,
+}
+
+impl Logs {
+    fn new(folder: &Path, nvrtc: &Nvrtc) -> Self {
+        let library = fs::canonicalize(nvrtc.path()).unwrap_or_else(|_| nvrtc.path().to_path_buf());
+        let state = fs::metadata(&library).map(|m| (m.len(), m.modified().ok()));
+        let call = hex(include_bytes!("../src/backend/cuda/compile.rs"));
+        fs::create_dir_all(folder).unwrap();
+        Self { folder: folder.to_path_buf(), common: format!("{:?} {} {state:?} {call}", nvrtc.version(), library.display()) }
+    }
+
+    /// Where the log of a request is kept: everything that the compiler reads is in the name.
+    fn path(&self, request: &Request) -> PathBuf {
+        let hash = source(request.file).map_or("", |s| s.hash);
+        self.folder.join(hex(format!("{}\n{request}\n{hash}", self.common).as_bytes()))
+    }
+
+    /// The log, if it is whole.
+    fn recall(&self, request: &Request) -> Option<String> {
+        let text = fs::read_to_string(self.path(request)).ok()?;
+        let (digest, log) = text.split_once('\n')?;
+        (digest == hex(log.as_bytes())).then(|| log.to_owned())
+    }
+
+    fn keep(&self, request: &Request, log: &str) {
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder).unwrap();
+        std::io::Write::write_all(&mut file, format!("{}\n{log}", hex(log.as_bytes())).as_bytes()).unwrap();
+        file.persist(self.path(request)).unwrap();
+    }
+
+    /// Removes what no request of `wanted` asks for.
+    fn tidy<'a>(&self, wanted: impl Iterator<Item = &'a Request>) {
+        let wanted: HashSet<PathBuf> = wanted.map(|request| self.path(request)).collect();
+        for entry in fs::read_dir(&self.folder).unwrap().flatten().filter(|entry| !wanted.contains(&entry.path())) {
+            drop(fs::remove_file(entry.path()));
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn a_log_is_used_again_only_whole_and_for_the_same_request() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let logs = Logs::new(folder.path(), &nvrtc);
+    let request = Request { file: "copy.cu", defines: vec![("A", 1)], arch: "sm_90".into() };
+    assert!(source("copy.cu").is_some());
+    logs.keep(&request, "a log\nof two lines");
+    assert_eq!(logs.recall(&request).as_deref(), Some("a log\nof two lines"));
+    for other in [
+        Request { arch: "sm_80".into(), ..request.clone() },
+        Request { defines: vec![("A", 2)], ..request.clone() },
+        Request { file: "pool.cu", ..request.clone() },
+    ] {
+        assert_eq!(logs.recall(&other), None, "{other}");
+    }
+    let mut text = fs::read(logs.path(&request)).unwrap();
+    *text.last_mut().unwrap() ^= 1;
+    fs::write(logs.path(&request), text).unwrap();
+    assert_eq!(logs.recall(&request), None, "a changed log");
+    logs.keep(&request, "again");
+    logs.tidy(std::iter::empty());
+    assert_eq!(logs.recall(&request), None, "a log that nobody wants");
+}
+
 /// The kernels of layers over tensors: a heavy parameter set for each.
 fn layers() -> Vec<(Request, HashSet<&'static str>)> {
     let mut all = Vec::new();
@@ -214,6 +292,9 @@ fn every_row_compiles_for_every_architecture_without_spills() {
     for arch in ARCHITECTURES {
         jobs.extend(requests.iter().map(|(r, entries)| (Request { arch: arch.to_owned(), ..r.clone() }, entries)));
     }
+    let logs = Logs::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"), &nvrtc);
+    logs.tidy(jobs.iter().map(|(request, _)| request));
+    let compiled = AtomicUsize::new(0);
     let (count, queue, problems) = (jobs.len(), Mutex::new(jobs), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -221,15 +302,26 @@ fn every_row_compiles_for_every_architecture_without_spills() {
                 loop {
                     let Some((request, entries)) = queue.lock().unwrap().pop() else { break };
                     let report = |text: String| problems.lock().unwrap().push(format!("{request}: {text}"));
-                    let (cubin, log) = match nvrtc.compile(&request, true) {
-                        Ok(done) => done,
-                        Err(error) => {
-                            report(error.to_string());
-                            continue;
-                        }
+                    let log = match logs.recall(&request) {
+                        Some(log) => log,
+                        None => match nvrtc.compile(&request, true) {
+                            Ok((cubin, log)) if !cubin.is_empty() => {
+                                compiled.fetch_add(1, Ordering::Relaxed);
+                                logs.keep(&request, &log);
+                                log
+                            }
+                            Ok(_) => {
+                                report("no machine code".to_owned());
+                                continue;
+                            }
+                            Err(error) => {
+                                report(error.to_string());
+                                continue;
+                            }
+                        },
                     };
                     let found = resources(&log);
-                    if cubin.is_empty() || !entries.iter().all(|e| found.iter().any(|f| f.0 == **e)) {
+                    if !entries.iter().all(|e| found.iter().any(|f| f.0 == **e)) {
                         report(format!("wanted {entries:?} in the log\n{log}"));
                     }
                     for (entry, spills, stack, shared) in found.iter().filter(|f| entries.contains(f.0.as_str())) {
@@ -242,7 +334,8 @@ fn every_row_compiles_for_every_architecture_without_spills() {
         }
     });
     let problems = problems.into_inner().unwrap();
-    println!("{count} compilations of {} requests", requests.len());
+    let compiled = compiled.into_inner();
+    println!("{count} compilations of {} requests, {compiled} of them now, the others in earlier runs", requests.len());
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
