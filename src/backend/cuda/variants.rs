@@ -67,6 +67,11 @@ impl Task {
         tasks
     }
 
+    /// Each plane as a task of its own.
+    pub fn one_by_one(&self) -> Vec<Self> {
+        self.planes.iter().map(|&plane| Self { planes: vec![plane], ..self.clone() }).collect()
+    }
+
     pub(super) fn format(&self) -> PixelFormat {
         self.shape.format
     }
