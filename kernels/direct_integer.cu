@@ -38,7 +38,7 @@ __device__ __forceinline__ int dot(u32 samples, u32 weights, int sum) {
     return d;
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__integer(const __grid_constant__ Frame f, const __grid_constant__ Weights t) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 4) direct__integer(const __grid_constant__ Frame f, const __grid_constant__ Weights t) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Block b = locate(f);
     const Plane& p = f.plane[b.plane];
@@ -48,15 +48,22 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__integer(const _
     // Words 0 and 3 are the neighbours. Lanes behind the row's end read something and write nothing.
     const int near_x = min(x, (p.width - 1) & ~7);
     u32 raw[SPAN][4];
-    const u8* row[SPAN];
     const bool rows_inside = top >= 0 && top + SPAN <= p.height;
+    const auto row_of = [&](int k) { return rows_inside ? top + k : max(border_index(top + k, p.height), 0); };
+    const auto load = [&](int k, const u8* left, const u8* mid) {
+        const uint2 two = *reinterpret_cast<const uint2*>(mid);
+        raw[k][0] = LEFT > 0 ? *reinterpret_cast<const u32*>(left) : 0;
+        raw[k][1] = two.x, raw[k][2] = two.y;
+        raw[k][3] = LEFT < WIDTH - 1 ? *reinterpret_cast<const u32*>(mid + 8) : 0;
+    };
+    const int left_x = max(near_x - 4, 0);
+    if (rows_inside) {
+        const u8 *mid = src_at(p, near_x, top), *left = src_at(p, left_x, top);
 #pragma unroll
-    for (int k = 0; k < SPAN; k++) {
-        row[k] = src_at(p, 0, rows_inside ? top + k : max(border_index(top + k, p.height), 0));
-        const uint2 mid = *reinterpret_cast<const uint2*>(row[k] + near_x);
-        raw[k][0] = LEFT > 0 ? *reinterpret_cast<const u32*>(row[k] + max(near_x - 4, 0)) : 0;
-        raw[k][1] = mid.x, raw[k][2] = mid.y;
-        raw[k][3] = LEFT < WIDTH - 1 ? *reinterpret_cast<const u32*>(row[k] + near_x + 8) : 0;
+        for (int k = 0; k < SPAN; k++) load(k, left + (u64)(u32)k * p.src_pitch, mid + (u64)(u32)k * p.src_pitch);
+    } else {
+#pragma unroll
+        for (int k = 0; k < SPAN; k++) load(k, src_at(p, left_x, row_of(k)), src_at(p, near_x, row_of(k)));
     }
     // Few lanes of few warps have samples outside: they load these words once more, as the border rule says.
     if (near_x < 4 || near_x + 12 > p.width) {
@@ -66,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__integer(const _
             if (at >= 0 && at + 4 <= p.width) continue;
             const Gather g = gather_of(at, p.width);
 #pragma unroll
-            for (int k = 0; k < SPAN; k++) raw[k][q] = g.near ? gather(row[k], g) : gather_far(row[k], g);
+            for (int k = 0; k < SPAN; k++) raw[k][q] = g.near ? gather(src_row(p, row_of(k)), g) : gather_far(src_row(p, row_of(k)), g);
         }
     }
 #if BORDER == BORDER_ZERO

@@ -175,7 +175,7 @@ __device__ __forceinline__ void take(Shared& s, int first, int step, int last) {
 #define COARSE_LEVELS 2
 #define FINE_LEVELS 3 // 5 times 3 between two coarse levels
 
-extern "C" __global__ void __launch_bounds__(THREADS) median__levels(const __grid_constant__ Frame f) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) median__levels(const __grid_constant__ Frame f) {
     __shared__ Shared s;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Block b = locate(f);

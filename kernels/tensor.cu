@@ -1,7 +1,8 @@
 // Weighted sums as products with banded Toeplitz matrices on tensor cores ("tensor"): separable kernels and general ones.
 //
-// Samples of up to 10 bits are exact in half. Weights are split in two halves (22 bits), and so are the sums of the first
-// pass; the product of the two low parts is left out. Sums are kept in float by the hardware.
+// Samples of up to 10 bits are exact in half. Weights are split into a whole number below 2^11 and a rest, so that the products of
+// the whole numbers add up without an error, which the hardware's truncating sums would otherwise make; the rest's products are
+// summed apart, 2^11 times smaller. The sums of the first pass are split in the same way; the product of the two rests is left out.
 //
 //   staged tile (halves, shared memory)         horizontal pass, per warp                 vertical pass, per warp
 //   +--+------------------+--+             W    [16 outputs x K]  hi, lo               S  [16 outputs x 8 NT rows] hi, lo
@@ -14,9 +15,9 @@
 // matrix is column 2 m below 8 and column 2 (m - 8) + 1 from there on, so that a lane ends with neighbouring columns.
 // A general kernel is one horizontal product per row of weights, all added up.
 //
-// Errors of the separable kernel, in units of a sample's range R: weights 2^-23 each way, sums 2^-22, the left out product
-// 2^-22, the hardware's truncation at most 2^-23 per product of 16 terms, some 10 in all: below 2^-19 R together, 5e-4 code
-// values of 8 bits. Sums of whole weights below 2^24 are exact.
+// Errors of the separable kernel, in units of a sample's range R: weights 2^-23 of the largest one each way, the first pass's sum
+// 2^-24 (an addition of two floats) and its rest 2^-23 (a half), the left out product 2^-24, the last addition 2^-24: some
+// 2^-21 R at most, rounded both ways, as a sum in float has. Float samples (general kernels): two bfloat16 each, 2^-16 R.
 //
 // Bytes: each sample read once from device memory (halo from L2), written once; per sample of the tile 2 bytes written to
 // shared memory and 2 (16 + 2 PAD) / 16 read. Rows of the tile are an odd number of 16-byte units apart: the 8 rows of an
@@ -85,14 +86,19 @@ __device__ __forceinline__ u32 pair_of(float low, float high) {
 #endif
 }
 
-// A float cut to as many bits as TYPE has; the rest is exact.
+#if SAMPLE == 32
+// A float rounded to as many bits as TYPE has; the rest is exact. (Not finite: the rest is not a number, nor is the sum.)
 __device__ __forceinline__ float upper(float v) {
-#if SAMPLE == 32 && __CUDA_ARCH__ >= 800
-    return __uint_as_float(__float_as_uint(v) & 0xffff0000u);
+    const u32 pair = pair_of(v, 0.0f);
+#if __CUDA_ARCH__ >= 800
+    return __uint_as_float(pair << 16);
 #else
-    return __uint_as_float(__float_as_uint(v) & 0xffffe000u);
+    float f;
+    asm("{ .reg .b16 low; cvt.u16.u32 low, %1; cvt.f32.f16 %0, low; }" : "=f"(f) : "r"(pair));
+    return f;
 #endif
 }
+#endif
 
 // Four 8x8 matrices of halves (two with COUNT 2), each lane giving the address of one row.
 __device__ __forceinline__ void load_matrices(u32 to[4], u32 address) {
@@ -156,6 +162,7 @@ __device__ __forceinline__ void stage8(u8* to, raw8 r, int lower) {
 #define PARTS 1
 #endif
 
+#define NEAR_AT_ONCE 3
 #define FAR_AT_ONCE (SAMPLE == 8 ? 1 : 2)
 #define AT_ONCE (THREADS / UNITS) // rows that the block stages at a time
 
@@ -185,13 +192,16 @@ __device__ __forceinline__ void stage(u8* tile, const Plane& p, int left, int to
 #if SAMPLE == 8
         const Gather g[2] = {gather_of(x, p.width), gather_of(x + 4, p.width)};
         if (g[0].near && g[1].near) {
-#pragma unroll
+            // Half of the rows at a time: more would not leave enough registers for the weights.
+#pragma unroll NEAR_AT_ONCE
             for (int k = 0; k < ROUNDS; k++) {
-                const int y = border_index(top + first + k * AT_ONCE, p.height);
+                const int row = first + k * AT_ONCE, y = border_index(top + row, p.height);
                 const u8* line = src_row(p, max(y, 0));
-                raw[k] = make_uint2(gather(line, g[0]), gather(line, g[1]));
-                if (y < 0) raw[k] = raw8{};
+                raw8 eight = make_uint2(gather(line, g[0]), gather(line, g[1]));
+                if (y < 0) eight = raw8{};
+                if (row < ROWS) stage8(to + k * AT_ONCE * PITCH, eight, 0);
             }
+            return;
         } else
 #endif
         {
@@ -229,7 +239,8 @@ __device__ __forceinline__ void stage(u8* tile, const Plane& p, int left, int to
 // Mirrors lower_tensor.rs, which also builds the table: operands as the lanes hold them.
 struct Operands {
     const u32* table;
-    float start; // of every sum: 0, or where the end is FOLDED the offset over the scale
+    float shrink; // brings the first pass's sums into half's range: a power of two
+    float start;  // of every sum: 0, or where the end is FOLDED the offset over the scale
     Finish finish;
 };
 
@@ -293,28 +304,37 @@ __device__ __forceinline__ u32 matrix_address(const u8* tile) {
 #define NT (1 + (RADIUS_Y + 3) / 4) // tiles of 8 rows that 8 outputs reach
 #define STAGED_Y (TILE_Y + 8 * (NT - 1))
 
+// 1.5 * 2^(23 + 5): adding it and taking it away again rounds to multiples of 32, and sums below 2^15 become 11 bits of them.
+#define TO_32 402653184.0f
+
 // Sums across of up to GROUP tiles of 8 rows, in two parts each.
-__device__ __forceinline__ void sum_across(const uint4 across[1 + SPLIT_X][STEPS], u32 address, int count, u32 high[][2], u32 low[][2]) {
+__device__ __forceinline__ void sum_across(const uint4 across[1 + SPLIT_X][STEPS], float shrink, u32 address, int count, u32 high[][2], u32 low[][2]) {
     u32 right[GROUP][2 * STEPS];
-    float s[GROUP][4] = {};
+    float sum[GROUP][4] = {}, rest[GROUP][4] = {};
 #pragma unroll
     for (int i = 0; i < GROUP; i++)
         if (i < count) load_samples(right[i], address + i * 8 * PITCH);
 #pragma unroll
-    for (int part = SPLIT_X; part >= 0; part--)
+    for (int k = 0; k < STEPS; k++)
 #pragma unroll
-        for (int k = 0; k < STEPS; k++)
+        for (int part = 0; part <= SPLIT_X; part++)
 #pragma unroll
             for (int i = 0; i < GROUP; i++)
-                if (i < count) product16(s[i], across[part][k], right[i][2 * k], right[i][2 * k + 1]);
+                if (i < count) product16(part ? rest[i] : sum[i], across[part][k], right[i][2 * k], right[i][2 * k + 1]);
 #pragma unroll
     for (int i = 0; i < GROUP; i++)
         if (i < count)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const float a = upper(s[i][2 * h]), c = upper(s[i][2 * h + 1]);
-                high[i][h] = pair_of(a, c);
-                low[i][h] = pair_of(s[i][2 * h] - a, s[i][2 * h + 1] - c);
+                float whole[2], part[2];
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    const float s = SPLIT_X ? sum[i][2 * h + e] + rest[i][2 * h + e] : sum[i][2 * h + e];
+                    whole[e] = fmaf(s, shrink, TO_32) - TO_32;
+                    part[e] = fmaf(s, shrink, -whole[e]);
+                }
+                high[i][h] = pair_of(whole[0], whole[1]);
+                low[i][h] = pair_of(part[0], part[1]);
             }
 }
 
@@ -341,43 +361,43 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) separable__tensor(
     if (x + 16 * warp >= p.width * COMPONENTS) return;
     const u32 address = matrix_address(tile);
     const Place place = place_of(p, x + 16 * warp, y);
-    // Sums as left operands: the NT - 1 tiles that stay, and GROUP more. Tiles are made GROUP at a time: products that wait for each
-    // other would leave the tensor core idle.
-    u32 high[NT - 1 + GROUP][2], low[NT - 1 + GROUP][2];
+    // Sums as left operands, two tiles to one of 16 rows. Tiles are made GROUP at a time: products that wait for each other would leave
+    // the tensor core idle.
+    u32 high[TILES + NT][2], low[TILES + NT][2];
 #pragma unroll
-    for (int n = 0; n < NT - 1; n += GROUP) sum_across(across, address + n * 8 * PITCH, min(GROUP, NT - 1 - n), high + n, low + n);
+    for (int n = 0; n < NT - 1; n += GROUP) sum_across(across, t.shrink, address + n * 8 * PITCH, min(GROUP, NT - 1 - n), high + n, low + n);
 #pragma unroll
     for (int o = 0; o < TILES; o += GROUP) {
-        sum_across(across, address + (o + NT - 1) * 8 * PITCH, GROUP, high + NT - 1, low + NT - 1);
-        float d[GROUP][4];
+        // Keeps the assembler from loading the samples of all tiles at once, for which there are no registers.
+        __syncwarp();
+        sum_across(across, t.shrink, address + (o + NT - 1) * 8 * PITCH, GROUP, high + o + NT - 1, low + o + NT - 1);
+        float d[GROUP][4] = {}, rest[GROUP][4];
 #pragma unroll
         for (int i = 0; i < GROUP; i++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) d[i][e] = FOLDED ? t.start : 0.0f;
+            for (int e = 0; e < 4; e++) rest[i][e] = FOLDED ? t.start : 0.0f;
+            // Only an even tile and the next lie in neighbouring registers, as a product of 16 rows wants them: an odd output begins, and
+            // an output may end, with a product of 8.
 #pragma unroll
-        for (int pass = SPLIT_Y ? 0 : 1; pass < 3; pass++) { // the small products first
-            const int part = pass == 0 ? 1 : 0;
+        for (int k = 0; k < NT; k++)
 #pragma unroll
-            for (int k = 0; k + 1 < NT; k += 2)
-#pragma unroll
-                for (int i = 0; i < GROUP; i++) {
-                    const u32(&a)[2] = pass == 1 ? low[i + k] : high[i + k];
-                    const u32(&c)[2] = pass == 1 ? low[i + k + 1] : high[i + k + 1];
-                    product16(d[i], make_uint4(a[0], a[1], c[0], c[1]), down[part][k], down[part][k + 1]);
-                }
-            if (NT % 2)
+            for (int pass = 0; pass < 2 + SPLIT_Y; pass++)
 #pragma unroll
                 for (int i = 0; i < GROUP; i++) {
-                    const u32(&a)[2] = pass == 1 ? low[i + NT - 1] : high[i + NT - 1];
-                    product8(d[i], a[0], a[1], down[part][NT - 1]);
+                    const int n = o + i + k;
+                    const u32(&a)[2] = pass == 1 ? low[n] : high[n];
+                    const u32(&c)[2] = pass == 1 ? low[n + 1] : high[n + 1];
+                    const int part = pass == 2 ? 1 : 0;
+                    float(&to)[4] = pass == 0 ? d[i] : rest[i];
+                    if (n % 2 == 0 && k + 1 < NT) product16(to, make_uint4(a[0], a[1], c[0], c[1]), down[part][k], down[part][k + 1]);
+                    if ((n % 2 == 0 && k + 1 == NT) || (n % 2 == 1 && k == 0)) product8(to, a[0], a[1], down[part][k]);
                 }
-        }
+#pragma unroll
+        for (int i = 0; i < GROUP; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) d[i][e] += rest[i][e];
 #pragma unroll
         for (int i = 0; i < GROUP; i++) write(p, place, 8 * (o + i), d[i], t.finish);
-#pragma unroll
-        for (int i = 0; i < NT - 1; i++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) high[i][h] = high[i + GROUP][h], low[i][h] = low[i + GROUP][h];
     }
 }
 
@@ -387,7 +407,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) separable__tensor(
 #ifndef FLUSH
 #define FLUSH 4
 #endif
-// FLUSH: rows of weights whose products add up before they join the sum: the hardware truncates
+// FLUSH: rows of weights whose products add up before they join the sum: whole numbers, which stay below 2^24 so
 
 // SPLIT: whether the weights have lower parts.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct__tensor(const __grid_constant__ Frame f, const __grid_constant__ Operands t) {
@@ -402,7 +422,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct__tensor(con
     u32 address = matrix_address(tile);
     const Place place = place_of(p, x + 16 * warp, y);
     const uint4* weights = reinterpret_cast<const uint4*>(t.table) + lane;
-    float sum[TILES][4];
+    float sum[TILES][4], rest[TILES][4] = {};
 #pragma unroll
     for (int n = 0; n < TILES; n++)
 #pragma unroll
@@ -421,6 +441,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct__tensor(con
             weights += (1 + SPLIT) * STEPS * 32;
 #pragma unroll
             for (int n = 0; n < TILES; n += GROUP) {
+                __syncwarp(); // lest the assembler load the samples of all tiles at once
                 u32 right[GROUP][2 * STEPS];
 #if SAMPLE == 32
 #pragma unroll
@@ -433,11 +454,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct__tensor(con
 #pragma unroll
                 for (int i = 0; i < GROUP; i++) load_samples(right[i], address + (n + i) * 8 * PITCH);
 #pragma unroll
-                for (int s = SPLIT; s >= 0; s--)
+                for (int k = 0; k < STEPS; k++)
 #pragma unroll
-                    for (int k = 0; k < STEPS; k++)
+                    for (int s = 0; s <= SPLIT; s++)
 #pragma unroll
-                        for (int i = 0; i < GROUP; i++) product16(part[n + i], w[s][k], right[i][2 * k], right[i][2 * k + 1]);
+                        for (int i = 0; i < GROUP; i++) product16(s && SAMPLE != 32 ? rest[n + i] : part[n + i], w[s][k], right[i][2 * k], right[i][2 * k + 1]);
             }
             address += PITCH;
         }
@@ -446,6 +467,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct__tensor(con
 #pragma unroll
             for (int i = 0; i < 4; i++) sum[n][i] += part[n][i];
     }
+#if SPLIT && SAMPLE != 32
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sum[n][i] += rest[n][i];
+#endif
 #pragma unroll
     for (int n = 0; n < TILES; n++) write(p, place, 8 * n, sum[n], t.finish);
 }

@@ -359,7 +359,11 @@ fn a_forced_variant_that_does_not_fit_says_why_and_only_auto_falls_back() {
     assert!(forced(&large, "network").unwrap_err().contains("no such variant of separable kernels"));
     assert_eq!(choose(&large, "", None, 132, 1 << 42).unwrap().0.name, "separable");
     assert_eq!(choose(&task(separable(1), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
-    assert_eq!(choose(&task(direct(7, 7), 8), "", None, 132, 1 << 42).unwrap().0.name, "coarsened");
+    assert_eq!(choose(&task(separable(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "tensor");
+    assert_eq!(choose(&task(separable(7), 12), "", None, 132, 1 << 42).unwrap().0.name, "fused");
+    assert_eq!(choose(&task(direct(7, 7), 8), "", None, 132, 1 << 42).unwrap().0.name, "integer");
+    assert_eq!(choose(&task(direct(7, 7), 12), "", None, 132, 1 << 42).unwrap().0.name, "coarsened");
+    assert_eq!(choose(&task(direct(31, 31), 32), "", None, 132, 1 << 42).unwrap().0.name, "tensor");
     assert_eq!(choose(&task(boxed(7, 1), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
     assert_eq!(choose(&task(boxed(1024, 1), 8), "", None, 132, 1 << 42).unwrap().0.name, "running");
     assert_eq!(choose(&task(boxed(3, 2), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
@@ -367,7 +371,8 @@ fn a_forced_variant_that_does_not_fit_says_why_and_only_auto_falls_back() {
     assert_eq!(choose(&task(extremum(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
     assert_eq!(choose(&task(extremum(500), 8), "", None, 132, 1 << 42).unwrap().0.name, "running");
     assert_eq!(choose(&task(median(2), 8), "", None, 132, 1 << 42).unwrap().0.name, "network");
-    assert_eq!(choose(&task(median(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "select");
+    assert_eq!(choose(&task(median(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "levels");
+    assert_eq!(choose(&task(median(7), 10), "", None, 132, 1 << 42).unwrap().0.name, "select");
     // A plane that passes is copied, whatever is forced for the others.
     assert_eq!(forced(&task(PlaneOp::Copy, 8), "fused"), Ok("vector"));
     // Every operation has a way without a wish, at any size.

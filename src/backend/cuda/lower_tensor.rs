@@ -11,6 +11,8 @@ use crate::frame::{PixelFormat, Sample};
 
 /// Samples across that a block makes: 8 warps of 16.
 const TILE_X: usize = 128;
+/// Rows of a block of the general kernel: more would not leave registers for a second block.
+const DIRECT_ROWS: usize = 32;
 /// Threads of a block.
 const THREADS: usize = 256;
 /// Static shared memory that every GPU has.
@@ -72,7 +74,7 @@ fn column_operand(taps: &[f32], tiles: usize, scale: f32, part: impl Fn(f32) -> 
     lanes.map(|(row, output)| u32::from(element(row, output)) | u32::from(element(row + 1, output)) << 16).collect()
 }
 
-/// A weight's upper and lower part, as bits.
+/// A weight's upper and lower part, as bits: a whole number of at most 11 bits and the rest in halves, or two bfloats.
 #[derive(Clone, Copy)]
 enum Parts {
     Half,
@@ -82,17 +84,30 @@ enum Parts {
 impl Parts {
     fn upper(self, weight: f32) -> u16 {
         match self {
-            Self::Half => f16::from_f32(weight).to_bits(),
+            Self::Half => f16::from_f32(weight.round()).to_bits(),
             Self::Bfloat => bf16::from_f32(weight).to_bits(),
         }
     }
 
     fn lower(self, weight: f32) -> u16 {
         match self {
-            Self::Half => f16::from_f32(weight - f16::from_f32(weight).to_f32()).to_bits(),
+            Self::Half => f16::from_f32(weight - weight.round()).to_bits(),
             Self::Bfloat => bf16::from_f32(weight - bf16::from_f32(weight).to_f32()).to_bits(),
         }
     }
+}
+
+/// Largest whole part of a weight: half's 11 bits.
+const WHOLE: f64 = 2048.0;
+/// What sums of whole numbers stay below, with room for the rounding of each weight.
+const EXACT: f64 = 16_000_000.0;
+
+fn largest(taps: &[f32]) -> f64 {
+    taps.iter().map(|w| f64::from(w.abs())).fold(0.0, f64::max)
+}
+
+fn size(taps: &[f32]) -> f64 {
+    taps.iter().map(|w| f64::from(w.abs())).sum()
 }
 
 /// The largest power of two, as an exponent, that keeps `value` at or below `limit`; 0 for a value that has none.
@@ -144,12 +159,14 @@ pub(super) fn separable(task: &Task, op: &Separable) -> Result<Vec<Spec>, String
     let Some(rows) = [64, 32].into_iter().find(|&rows| shared(rows) <= SHARED_BYTES) else {
         return Err(format!("a tile with its halo needs {} bytes of shared memory, more than the 48 KiB that every GPU has", shared(32)));
     };
-    // Sums of the first pass stay below half's largest number, 65504; weights are as large as that allows, so that their lower parts
-    // keep their bits.
-    let largest = |taps: &[f32]| taps.iter().map(|w| f64::from(w.abs())).fold(0.0, f64::max);
-    let reach = row.iter().map(|w| f64::from(w.abs())).sum::<f64>() * f64::from(format.max_value());
-    let (ex, ey) = (exponent_below(reach, 32768.0), exponent_below(largest(&col), 1024.0));
-    if ex < -20 || ey < -20 {
+    // Whole parts of weights stay within 11 bits, and their products' sums below 2^24: those of the first pass in samples, those of the
+    // second in 32nds of half's range.
+    let (reach_x, reach_y) = (size(&row) * f64::from(format.max_value()), size(&col));
+    let ex = exponent_below(largest(&row), WHOLE).min(exponent_below(reach_x, EXACT));
+    let ey = exponent_below(largest(&col), WHOLE).min(exponent_below(reach_y, EXACT / WHOLE / 0.5));
+    // Brings the first pass's sums below 2^15.
+    let shrink = -(exponent_below(reach_x * f64::from(ex).exp2() + f64::from(format.max_value()), 32768.0));
+    if ex < -20 || ey < -20 || !(-60..=60).contains(&shrink) {
         return Err("its weights are too large for half".to_owned());
     }
     let (scale_x, scale_y) = ((ex as f32).exp2(), (ey as f32).exp2());
@@ -163,16 +180,17 @@ pub(super) fn separable(task: &Task, op: &Separable) -> Result<Vec<Spec>, String
         table.extend(column_operand(&col, tiles, scale_y, |w| Parts::Half.lower(w)));
     }
     let mut finish = Finish::new(format, 0.0, sum(&op.row) * sum(&op.col), op.scale, op.bias);
-    finish.scale /= scale_x * scale_y;
+    finish.scale *= ((shrink - ex - ey) as f32).exp2();
     let weights = Weights::Product(&op.row, &op.col);
     let start = folded(format, weights, op.scale, op.bias, finish);
     let spec = Spec::new(task, "tensor.cu", "separable__tensor").define("RADIUS_X", rx).define("RADIUS_Y", ry).define("TILE_Y", rows);
     let spec = spec.define("SPLIT_X", usize::from(split_x)).define("SPLIT_Y", usize::from(split_y));
     let spec = spec.define("FOLDED", usize::from(start.is_some())).ends(format, weights, op.scale, op.bias).define("UNIT", 0);
-    // Small kernels leave room for a third block, larger ones for more products at a time.
-    let (group, blocks) = if across.steps == 2 && tiles <= 3 { (2, 3) } else { (4, 1) };
-    let spec = spec.define("GROUP", group).define("BLOCKS", blocks);
-    let mut spec = spec.params(Params::default().floats([start.unwrap_or(0.0)]).finish(finish)).tile(TILE_X, rows).threads(THREADS);
+    // Small kernels leave room for a third block.
+    let blocks = if across.steps == 2 && tiles <= 3 { 3 } else { 1 };
+    let spec = spec.define("GROUP", 2).define("BLOCKS", blocks);
+    let params = Params::default().floats([(-shrink as f32).exp2(), start.unwrap_or(0.0)]).finish(finish);
+    let mut spec = spec.params(params).tile(TILE_X, rows).threads(THREADS);
     spec.table = table;
     Ok(vec![spec])
 }
@@ -186,13 +204,13 @@ pub(super) fn direct(task: &Task, op: &Direct) -> Result<Vec<Spec>, String> {
     let (planes, parts) = if format.sample() == Sample::F32 { (2, Parts::Bfloat) } else { (1, Parts::Half) };
     let across = Across::new(rx, task.components);
     let shared = |rows: usize| planes * (rows + op.height - 1) * across.pitch();
-    // Floats hold two products' sums more; a smaller tile leaves room for more blocks.
-    let sizes: &[usize] = if planes == 2 { &[32] } else { &[64, 32] };
-    let Some(rows) = sizes.iter().copied().find(|&rows| shared(rows) <= SHARED_BYTES) else {
-        return Err(format!("a tile with its halo needs {} bytes of shared memory, more than the 48 KiB that every GPU has", shared(32)));
-    };
-    let largest = op.taps.iter().map(|w| f64::from(w.abs())).fold(0.0, f64::max);
-    let exponent = if planes == 2 { 0 } else { exponent_below(largest, 1024.0) };
+    let rows = DIRECT_ROWS;
+    if shared(rows) > SHARED_BYTES {
+        return Err(format!("a tile with its halo needs {} bytes of shared memory, more than the 48 KiB that every GPU has", shared(rows)));
+    }
+    // The products of so many rows of whole weights are summed before they are rounded; FLUSH in the source.
+    let group = op.taps.chunks(4 * op.width.max(1)).map(size).fold(0.0, f64::max) * f64::from(format.max_value());
+    let exponent = if planes == 2 { 0 } else { exponent_below(largest(&op.taps), WHOLE).min(exponent_below(group, EXACT)) };
     if exponent < -20 {
         return Err("its weights are too large for half".to_owned());
     }
@@ -210,10 +228,14 @@ pub(super) fn direct(task: &Task, op: &Direct) -> Result<Vec<Spec>, String> {
     finish.scale /= scale;
     let weights = Weights::Table(&op.taps);
     let start = folded(format, weights, op.scale, op.bias, finish);
-    let spec = Spec::new(task, "tensor.cu", "direct__tensor").define("RADIUS_X", rx).define("HEIGHT", op.height).define("TILE_Y", rows);
+    let spec = Spec::new(task, "tensor.cu", "direct__tensor")
+        .define("RADIUS_X", rx)
+        .define("HEIGHT", op.height)
+        .define("TILE_Y", rows)
+        .define("BLOCKS", 2);
     let spec = spec.define("SPLIT", usize::from(split)).define("FOLDED", usize::from(start.is_some()));
     let spec = spec.ends(format, weights, op.scale, op.bias).define("UNIT", 0);
-    let mut spec = spec.params(Params::default().floats([start.unwrap_or(0.0)]).finish(finish)).tile(TILE_X, rows).threads(THREADS);
+    let mut spec = spec.params(Params::default().floats([1.0, start.unwrap_or(0.0)]).finish(finish)).tile(TILE_X, rows).threads(THREADS);
     spec.table = table;
     Ok(vec![spec])
 }
@@ -224,15 +246,16 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_weight_add_up() {
-        for weight in [0.1f32, -3.7, 1.0, 777.25, 1e-3] {
-            for (parts, bits) in [(Parts::Half, 22), (Parts::Bfloat, 16)] {
+        for weight in [0.1f32, -3.7, 1.0, 777.25, 1e-3, 2047.4] {
+            for (parts, bits) in [(Parts::Half, 11), (Parts::Bfloat, 16)] {
                 let value = |b: u16| match parts {
                     Parts::Half => f16::from_bits(b).to_f32(),
                     Parts::Bfloat => bf16::from_bits(b).to_f32(),
                 };
                 let error = f64::from(value(parts.upper(weight)) + value(parts.lower(weight)) - weight).abs();
-                // Lower parts of small numbers are themselves too small for all their bits.
-                assert!(error <= f64::from(weight.abs()) * (-f64::from(bits)).exp2() + 3e-8, "{weight}: {error}");
+                // The rest of a weight beside a whole number is at most a half; two bfloats have 16 bits together.
+                let limit = if bits == 11 { 0.5 } else { f64::from(weight.abs()) };
+                assert!(error <= limit * (-f64::from(bits)).exp2() + 3e-8, "{weight}: {error}");
             }
         }
     }

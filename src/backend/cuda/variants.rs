@@ -151,10 +151,10 @@ impl Variant {
         slack(self.name, task)
     }
 
-    /// Whether it keeps the tolerance that the automatic choice promises: exact, or floats to 1e-5.
+    /// Whether it keeps the tolerance that the automatic choice promises: exact, or floats to 1.5e-5.
     fn exact(&self, task: &Task) -> bool {
         let slack = self.slack(task);
-        slack == 0.0 || (task.format().sample() == Sample::F32 && slack <= 1e-5)
+        slack == 0.0 || (task.format().sample() == Sample::F32 && slack <= 1.5e-5)
     }
 
     /// What it is estimated to cost.
@@ -311,8 +311,11 @@ pub static TABLE: &[Variant] = &[
         },
         cost: |task| {
             let (w, h) = extent(task);
-            let parts = if task.format().sample() == crate::frame::Sample::F32 { 3.0 } else { 2.0 };
-            Cost { bytes: io_bytes(task), instructions: 30.0 + 0.14 * parts * h * ((w + 30.0) / 16.0), launches: 1.0 }
+            // A product of 16 columns for each part of the weights (and of floats) and row.
+            let whole = matches!(&task.op, PlaneOp::Direct(op) if op.taps.iter().all(|w| w.fract() == 0.0 && w.abs() <= 128.0));
+            let parts = if task.format().sample() == Sample::F32 { 2.0 } else { 1.0 } + if whole { 0.0 } else { 1.0 };
+            let steps = 1.0 + (w * task.components as f64 / 16.0).ceil();
+            Cost { bytes: io_bytes(task), instructions: 30.0 + 1.7 * parts * steps * h, launches: 1.0 }
         },
     },
     Variant {
