@@ -52,7 +52,7 @@ struct Pair {
 __device__ __forceinline__ constexpr int plus(int i) { return i & 2 ? 0x0100 : 0x0001; }
 __device__ __forceinline__ constexpr int minus(int i) { return i & 2 ? 0xff00 : 0x00ff; }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) box__packed(const __grid_constant__ Frame f) {
+extern "C" __global__ void __launch_bounds__(THREADS) box__packed(const __grid_constant__ Frame f) {
     __shared__ __align__(16) u8 shared[TILE_Y * ROW_BYTES];
     const Block b = locate(f);
     const Plane& p = f.plane[b.plane];

@@ -162,7 +162,6 @@ __device__ __forceinline__ void stage8(u8* to, raw8 r, int lower) {
 #define PARTS 1
 #endif
 
-#define NEAR_AT_ONCE 3
 #define FAR_AT_ONCE (SAMPLE == 8 ? 1 : 2)
 #define AT_ONCE (THREADS / UNITS) // rows that the block stages at a time
 
@@ -192,16 +191,13 @@ __device__ __forceinline__ void stage(u8* tile, const Plane& p, int left, int to
 #if SAMPLE == 8
         const Gather g[2] = {gather_of(x, p.width), gather_of(x + 4, p.width)};
         if (g[0].near && g[1].near) {
-            // Half of the rows at a time: more would not leave enough registers for the weights.
-#pragma unroll NEAR_AT_ONCE
+#pragma unroll
             for (int k = 0; k < ROUNDS; k++) {
-                const int row = first + k * AT_ONCE, y = border_index(top + row, p.height);
+                const int y = border_index(top + first + k * AT_ONCE, p.height);
                 const u8* line = src_row(p, max(y, 0));
-                raw8 eight = make_uint2(gather(line, g[0]), gather(line, g[1]));
-                if (y < 0) eight = raw8{};
-                if (row < ROWS) stage8(to + k * AT_ONCE * PITCH, eight, 0);
+                raw[k] = make_uint2(gather(line, g[0]), gather(line, g[1]));
+                if (y < 0) raw[k] = raw8{};
             }
-            return;
         } else
 #endif
         {
@@ -345,7 +341,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) separable__tensor(
     const Block b = locate(f);
     const Plane& p = f.plane[b.plane];
     const int x = b.x * TILE_X, y = b.y * TILE_Y;
-    // Ahead of the samples: the two ways from memory overlap.
+    constexpr int WORDS = (1 + SPLIT_X) * STEPS * 128 + (1 + SPLIT_Y) * NT * 32;
+    // The weights come to the L1 while the samples come to shared memory; there are no registers for both at once.
+    if (threadIdx.x < (WORDS + 31) / 32) asm volatile("prefetch.global.L1 [%0];" ::"l"(t.table + 32 * threadIdx.x));
+    stage<STAGED_Y>(tile, p, x - PAD, y - RADIUS_Y);
+    __syncthreads();
     uint4 across[1 + SPLIT_X][STEPS];
     u32 down[1 + SPLIT_Y][NT];
 #pragma unroll
@@ -356,8 +356,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) separable__tensor(
     for (int part = 0; part <= SPLIT_Y; part++)
 #pragma unroll
         for (int n = 0; n < NT; n++) down[part][n] = __ldg(t.table + (1 + SPLIT_X) * STEPS * 128 + (part * NT + n) * 32 + lane);
-    stage<STAGED_Y>(tile, p, x - PAD, y - RADIUS_Y);
-    __syncthreads();
     if (x + 16 * warp >= p.width * COMPONENTS) return;
     const u32 address = matrix_address(tile);
     const Place place = place_of(p, x + 16 * warp, y);

@@ -309,6 +309,40 @@ fn chains_whose_frames_change_size_match_the_cpu() {
     }
 }
 
+/// The rows that sum in whole numbers or in parts, against the reference itself, which knows where ties are. All failures are listed.
+#[test]
+fn sums_in_parts_match_the_reference_itself() {
+    let Some(gpu) = gpu() else { return };
+    let names = ["tensor", "integer", "registers", "levels", "fused", "running"];
+    let (mut totals, mut failures) = (BTreeMap::<&str, Tally>::new(), Vec::new());
+    for format in [PixelFormat::yuv(8, 1, 1), nv12(), p010(), PixelFormat::gray(32)] {
+        for (number, op) in operations().iter().chain(&selections(1.0)).enumerate() {
+            let sums = matches!(op, PlaneOp::Separable(_) | PlaneOp::Direct(_) | PlaneOp::Box(_) | PlaneOp::Median(_));
+            for (index, (width, height)) in [(61, 43), (300, 70)].into_iter().enumerate().filter(|_| sums) {
+                let plan = plan(Shape { format, width, height }, Border::ALL[(number + index) % 5], op.clone());
+                let variants: Vec<_> = supporting(&plan).into_iter().filter(|name| names.contains(name)).collect();
+                if variants.is_empty() {
+                    continue;
+                }
+                let pictures: Vec<_> = Content::ALL[..2].iter().map(|&c| Picture::new(plan.input, c, 3 + number as u64)).collect();
+                let wants: Vec<_> = pictures.iter().map(|p| expect(&plan, p)).collect();
+                for variant in variants {
+                    for (frame, want) in run(gpu, &plan, &options(Some(variant), None), &pictures).unwrap().iter().zip(&wants) {
+                        match check(frame, want, Tolerance::EXACT) {
+                            Ok(tally) => totals.entry(variant).or_default().add(tally),
+                            Err(e) => failures.push(format!("{variant} of {} on {}: {e}", plan.steps[0].label, plan.input)),
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for (variant, tally) in &totals {
+        println!("{variant}: {} of {} samples differ by one", tally.unequal, tally.samples);
+    }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
 #[test]
 fn small_frames_match_the_reference_itself() {
     let Some(gpu) = gpu() else { return };

@@ -135,6 +135,16 @@ fn depth_fits(format: PixelFormat) -> Result<(), String> {
     Err(format!("samples of more than {DEPTH} bits are not exact in half; these have {}", format.depth))
 }
 
+/// The end of a kernel. Weights of few decimals make many exact ties, which are rounded up: sums that are off by a few 2^-24 of the range
+/// must not fall below them, so the offset is larger by as much. One sample in 10,000 that lies just below a tie is rounded up with them.
+fn finish_of(format: PixelFormat, weights: f64, scale: f32, bias: f32) -> Finish {
+    let mut finish = Finish::new(format, 0.0, weights, scale, bias);
+    if format.sample() != Sample::F32 {
+        finish.offset += format.max_value() * (-22f32).exp2();
+    }
+    finish
+}
+
 /// What the end of a kernel of 8-bit samples comes down to where its scale is a power of two and no result leaves the range: sums that
 /// start with the offset, in units of the scale.
 fn folded(format: PixelFormat, weights: Weights<'_>, scale: f32, bias: f32, finish: Finish) -> Option<f32> {
@@ -179,15 +189,19 @@ pub(super) fn separable(task: &Task, op: &Separable) -> Result<Vec<Spec>, String
     if split_y {
         table.extend(column_operand(&col, tiles, scale_y, |w| Parts::Half.lower(w)));
     }
-    let mut finish = Finish::new(format, 0.0, sum(&op.row) * sum(&op.col), op.scale, op.bias);
+    let mut finish = finish_of(format, sum(&op.row) * sum(&op.col), op.scale, op.bias);
     finish.scale *= ((shrink - ex - ey) as f32).exp2();
     let weights = Weights::Product(&op.row, &op.col);
     let start = folded(format, weights, op.scale, op.bias, finish);
     let spec = Spec::new(task, "tensor.cu", "separable__tensor").define("RADIUS_X", rx).define("RADIUS_Y", ry).define("TILE_Y", rows);
     let spec = spec.define("SPLIT_X", usize::from(split_x)).define("SPLIT_Y", usize::from(split_y));
     let spec = spec.define("FOLDED", usize::from(start.is_some())).ends(format, weights, op.scale, op.bias).define("UNIT", 0);
-    // Small kernels leave room for a third block.
-    let blocks = if across.steps == 2 && tiles <= 3 { 3 } else { 1 };
+    // Small kernels leave registers for more blocks.
+    let blocks = match (across.steps, tiles) {
+        (..=2, ..=3) => 3,
+        (..=3, ..=5) => 2,
+        _ => 1,
+    };
     let spec = spec.define("GROUP", 2).define("BLOCKS", blocks);
     let params = Params::default().floats([(-shrink as f32).exp2(), start.unwrap_or(0.0)]).finish(finish);
     let mut spec = spec.params(params).tile(TILE_X, rows).threads(THREADS);
@@ -224,7 +238,7 @@ pub(super) fn direct(task: &Task, op: &Direct) -> Result<Vec<Spec>, String> {
             table.extend(across.operand(&row, scale, |w| parts.lower(w)));
         }
     }
-    let mut finish = Finish::new(format, 0.0, sum(&op.taps), op.scale, op.bias);
+    let mut finish = finish_of(format, sum(&op.taps), op.scale, op.bias);
     finish.scale /= scale;
     let weights = Weights::Table(&op.taps);
     let start = folded(format, weights, op.scale, op.bias, finish);
