@@ -19,6 +19,9 @@
 // Bytes: each sample read once from device memory (halo from L2), written once. Shared: TILE_Y * 528 bytes a block. Rows of
 // column sums are 33 units of 16 bytes apart, and 8 neighbouring lanes read 4 places of two rows, 32 bytes apart: all banks
 // are hit once.
+//
+// Operations per sample at radius 7: some 22, of which 4 add columns up and 6 slide. Measured (H200, 1080p): 4.7 us at radius 7, 5.9 at
+// 31, where a copy takes 3.2: 69 and 54 % of its rate.
 #include "plane.cuh"
 
 #if SAMPLE != 8

@@ -10,6 +10,8 @@
 // Sums are exact: 81 * 128 * 255 < 2^22, so that 1.5 * 2^23 as the start makes the sum's word a float.
 // Bytes: each sample read once from device memory, its neighbours and halo rows from L1, written once. Operations per
 // sample: HEIGHT * (WIDTH / 4, rounded up) dp4a, (ROWS + HEIGHT - 1) / ROWS funnel shifts, 5 to finish.
+//
+// Measured (H200, 8 bits, 3 x 3): 3.6 us at 1080p, 23.6 at 8K, where a copy takes 3.2 and 17.7: 90 and 75 % of its rate; 7 x 7: 53 and 39 %.
 #include "plane.cuh"
 
 #if SAMPLE != 8 || COMPONENTS != 1

@@ -22,6 +22,9 @@
 // Bytes: each sample read once from device memory (halo from L2), written once; per sample of the tile 2 bytes written to
 // shared memory and 2 (16 + 2 PAD) / 16 read. Rows of the tile are an odd number of 16-byte units apart: the 8 rows of an
 // ldmatrix hit all banks once. Operations per sample at radius 7: 4 products of 16 x 8 x 16 for 128 first sums, 4.5 for 128 second.
+//
+// Measured (H200, 8 bits): 15 x 15 5.6 us at 1080p, 48 at 8K, 57 and 37 % of a copy's rate; 31 x 31 7.2 us at 1080p; a general 31 x 31 26 us,
+// 54 on floats. The instructions around the products limit it, and 80 registers a thread: the tensor cores are busy 40 % of the time.
 #include "plane.cuh"
 
 #if SAMPLE == 16
