@@ -45,6 +45,16 @@ fn separable(radius: usize) -> PlaneOp {
     PlaneOp::Separable(Separable { row: taps(), col: taps(), scale: 1.0, bias: 0.0 })
 }
 
+/// Weights that need both of their parts.
+fn mean(radius: usize) -> PlaneOp {
+    let taps = || vec![1.0 / (2 * radius + 1) as f32; 2 * radius + 1].into();
+    PlaneOp::Separable(Separable { row: taps(), col: taps(), scale: 1.0, bias: 0.0 })
+}
+
+fn fractional(width: usize, height: usize) -> PlaneOp {
+    PlaneOp::Direct(Direct { width, height, taps: vec![0.1; width * height].into(), scale: 1.0, bias: 0.0 })
+}
+
 fn direct(width: usize, height: usize) -> PlaneOp {
     PlaneOp::Direct(Direct { width, height, taps: vec![1.0; width * height].into(), scale: 1.0, bias: 0.0 })
 }
@@ -69,9 +79,10 @@ fn tasks() -> Vec<Task> {
         task(separable(7), 8),
         task(separable(7), 32),
         task(separable(7), 16),
-        task(separable(15), 8),
-        task(separable(15), 10),
-        task(separable(32), 8),
+        task(mean(7), 8),
+        task(mean(15), 8),
+        task(mean(15), 10),
+        task(mean(32), 8),
         task(direct(7, 7), 8),
         task(direct(9, 9), 8),
         task(direct(31, 31), 8),
@@ -81,7 +92,8 @@ fn tasks() -> Vec<Task> {
         task(separable(1), 8),
         Task { border: Border::Wrap, ..task(direct(5, 5), 16) },
         Task { border: Border::Clamp, ..task(separable(2), 32) },
-        task(direct(31, 31), 32),
+        task(fractional(7, 7), 8),
+        task(fractional(31, 31), 32),
         task(direct(7, 7), 16),
         task(boxed(15, 1), 8),
         task(boxed(31, 1), 8),
