@@ -98,7 +98,7 @@ mod tests {
         for divisor in [3u64, 9, 225, 961, 3969, 121 * 81, 1001 * 1401, 2049 * 2049] {
             let largest = 255 * divisor + divisor / 2;
             let (magic, shift) = quotient(divisor, largest).unwrap();
-            let by_product = |sum: u64| (u128::from(sum) * u128::from(magic) >> (32 + shift)) as u64;
+            let by_product = |sum: u64| ((u128::from(sum) * u128::from(magic)) >> (32 + shift)) as u64;
             for multiple in 0..=255 {
                 for sum in [multiple * divisor, multiple * divisor + divisor / 2, (multiple + 1) * divisor - 1] {
                     assert_eq!(by_product(sum.min(largest)), sum.min(largest) / divisor, "{sum} / {divisor}");

@@ -42,7 +42,7 @@ impl Across {
 
     /// Bytes of a staged row; PITCH in the source.
     fn pitch(self) -> usize {
-        ((TILE_X - 16 + 16 * self.steps) / 8 | 1) * 16
+        (((TILE_X - 16 + 16 * self.steps) / 8) | 1) * 16
     }
 
     /// The left operand of one row of 2 · radius + 1 taps: 16 outputs × 16 `steps` columns. Output m of the matrix is column 2 m below 8,
