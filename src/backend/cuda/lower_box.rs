@@ -113,7 +113,7 @@ mod tests {
     fn rows_of_a_packed_tile_share_out_evenly_and_fit_shared_memory() {
         for radius in 0..=PACKED_RADIUS {
             let rows = packed_rows(radius);
-            assert!(rows % 2 == 0 && (rows + 2 * radius) % 8 == 0 && rows * 528 <= SHARED_BYTES, "{radius}: {rows}");
+            assert!(rows.is_multiple_of(2) && (rows + 2 * radius).is_multiple_of(8) && rows * 528 <= SHARED_BYTES, "{radius}: {rows}");
         }
     }
 }
