@@ -49,6 +49,16 @@ fn separable(radius: usize) -> PlaneOp {
     PlaneOp::Separable(Separable { row: taps(), col: taps(), scale: 1.0, bias: 0.0 })
 }
 
+/// Weights that need both of their parts.
+fn mean(radius: usize) -> PlaneOp {
+    let taps = || vec![1.0 / (2 * radius + 1) as f32; 2 * radius + 1].into();
+    PlaneOp::Separable(Separable { row: taps(), col: taps(), scale: 1.0, bias: 0.0 })
+}
+
+fn fractional(width: usize, height: usize) -> PlaneOp {
+    PlaneOp::Direct(Direct { width, height, taps: vec![0.1; width * height].into(), scale: 1.0, bias: 0.0 })
+}
+
 fn direct(width: usize, height: usize) -> PlaneOp {
     PlaneOp::Direct(Direct { width, height, taps: vec![1.0; width * height].into(), scale: 1.0, bias: 0.0 })
 }
@@ -73,7 +83,12 @@ fn tasks() -> Vec<Task> {
         task(separable(7), 8),
         task(separable(7), 32),
         task(separable(7), 16),
+        task(mean(7), 8),
+        task(mean(15), 8),
+        task(mean(15), 10),
+        task(mean(32), 8),
         task(direct(7, 7), 8),
+        task(direct(9, 9), 8),
         task(direct(31, 31), 8),
         task(direct(3, 3), 8),
         task(direct(3, 3), 16),
@@ -81,8 +96,12 @@ fn tasks() -> Vec<Task> {
         task(separable(1), 8),
         Task { border: Border::Wrap, ..task(direct(5, 5), 16) },
         Task { border: Border::Clamp, ..task(separable(2), 32) },
+        task(fractional(7, 7), 8),
+        task(fractional(31, 31), 32),
         task(direct(7, 7), 16),
         task(boxed(15, 1), 8),
+        task(boxed(31, 1), 8),
+        task(boxed(31, 1), 10),
         task(boxed(15, 2), 10),
         task(boxed(2, 2), 8),
         task(PlaneOp::Unsharp(Unsharp { size_x: 5, size_y: 5, amount: 65536 }), 8),
@@ -93,6 +112,7 @@ fn tasks() -> Vec<Task> {
         task(extremum(31), 8),
         task(extremum(15), 32),
         task(median(1), 8),
+        task(median(7), 8),
         task(median(2), 16),
         task(median(2), 32),
         task(PlaneOp::Pool(Pool { kind: PoolKind::Mean, kernel: 3, stride: 2, pad: 1, dilation: 1 }), 8),
@@ -444,7 +464,11 @@ fn a_forced_variant_that_does_not_fit_says_why_and_only_auto_falls_back() {
     assert!(forced(&large, "network").unwrap_err().contains("no such variant of separable kernels"));
     assert_eq!(choose(&large, "", None, 132, 1 << 42).unwrap().0.name, "separable");
     assert_eq!(choose(&task(separable(1), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
-    assert_eq!(choose(&task(direct(7, 7), 8), "", None, 132, 1 << 42).unwrap().0.name, "coarsened");
+    assert_eq!(choose(&task(separable(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "tensor");
+    assert_eq!(choose(&task(separable(7), 12), "", None, 132, 1 << 42).unwrap().0.name, "fused");
+    assert_eq!(choose(&task(direct(7, 7), 8), "", None, 132, 1 << 42).unwrap().0.name, "integer");
+    assert_eq!(choose(&task(direct(7, 7), 12), "", None, 132, 1 << 42).unwrap().0.name, "coarsened");
+    assert_eq!(choose(&task(direct(31, 31), 32), "", None, 132, 1 << 42).unwrap().0.name, "tensor");
     assert_eq!(choose(&task(boxed(7, 1), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
     assert_eq!(choose(&task(boxed(1024, 1), 8), "", None, 132, 1 << 42).unwrap().0.name, "running");
     assert_eq!(choose(&task(boxed(3, 2), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
@@ -452,7 +476,8 @@ fn a_forced_variant_that_does_not_fit_says_why_and_only_auto_falls_back() {
     assert_eq!(choose(&task(extremum(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
     assert_eq!(choose(&task(extremum(500), 8), "", None, 132, 1 << 42).unwrap().0.name, "running");
     assert_eq!(choose(&task(median(2), 8), "", None, 132, 1 << 42).unwrap().0.name, "network");
-    assert_eq!(choose(&task(median(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "select");
+    assert_eq!(choose(&task(median(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "levels");
+    assert_eq!(choose(&task(median(7), 10), "", None, 132, 1 << 42).unwrap().0.name, "select");
     // A plane that passes is copied, whatever is forced for the others.
     assert_eq!(forced(&task(PlaneOp::Copy, 8), "fused"), Ok("vector"));
     // Every operation has a way without a wish, at any size.
