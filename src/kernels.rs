@@ -4,7 +4,10 @@
 //! every type and border the general kernels, which take any parameter: with a pack and no NVRTC the filters run, the usual ones at full speed.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use crate::backend::cpu::Cpu;
+use crate::backend::cpu::tensor::parallel;
 use crate::backend::cuda::compile::{Nvrtc, Request};
 use crate::backend::cuda::pack::Builder;
 use crate::backend::cuda::variants::{Machine, Task, ranked};
@@ -60,6 +63,8 @@ const GRAPHS: &[&str] = &[
     "edge",
     "erosion",
     "dilation",
+    "erosion=coordinates=90",
+    "dilation=coordinates=165",
     "dilation=radius=3",
     "erosion=radius=7",
     "dilation=radius=100",
@@ -80,7 +85,7 @@ const EVERY_BORDER: &[&str] = &[
     "convolution=1 2 1 2 5 2 1 3 1",
     "sobel",
     "kirsch",
-    "erosion",
+    "erosion=coordinates=90",
     "dilation=radius=5",
     "median=5",
     "maxpool",
@@ -180,7 +185,7 @@ fn add(task: &Task, rows: &Rows, arch: &str, seen: &mut HashSet<Request>, all: &
 /// # Errors
 /// No NVRTC, a kernel that does not compile, or a file that cannot be written.
 pub fn pack(args: &PackArgs) -> Result<()> {
-    let nvrtc = Nvrtc::open(None)?;
+    let nvrtc = Arc::new(Nvrtc::open(None)?);
     if nvrtc.version().0 > 12 {
         status::warn(format_args!(
             "NVRTC {}.{} makes kernels that drivers of CUDA 12 do not load; set CONVOY_NVRTC to one of version 12",
@@ -192,8 +197,11 @@ pub fn pack(args: &PackArgs) -> Result<()> {
     for arch in &args.arch {
         let requests = requests(arch)?;
         status::say(format_args!("{arch}: {} kernels", requests.len()));
-        for request in &requests {
-            builder.add(request, &nvrtc.compile(request, false)?.0);
+        let (nvrtc, wanted) = (Arc::clone(&nvrtc), requests.clone());
+        let compile = move |task: usize| wanted.get(task).map(|request| nvrtc.compile(request, false)).into_iter().collect();
+        let cubins = parallel(requests.len(), Cpu::threads(), compile)?;
+        for (request, cubin) in requests.iter().zip(cubins) {
+            builder.add(request, &cubin?.0);
         }
     }
     let data = builder.finish(&nvrtc)?;

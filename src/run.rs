@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::backend::cpu::Cpu;
+use crate::backend::small::too_small_for_gpu;
 use crate::backend::{self, BuildOptions, Built, Choice, Device, fields};
 use crate::cancel::Cancel;
 use crate::cli::{Backend, Fields, RunArgs, StatsForm};
@@ -133,6 +134,8 @@ impl Job<'_> {
         let source = SourceOptions { mem: device.host_memory(), budget: Arc::clone(&budget), threads: args.threads };
         let started = opened.start(args, self.filters, source, self.cancel)?;
         let options = BuildOptions { lanes: args.lanes, threads: args.threads, variant: args.variant.clone(), budget };
+        let plan = filter::plan(self.filters, started.shape)?;
+        let device = if left_to_us(args, &plan) { off_gpu(device, &plan) } else { device };
         let Lanes { built, output, watch } = self.build(device.as_ref(), &started, &options)?;
         Ok(Ready { device, started, built, output, watch })
     }
@@ -364,6 +367,22 @@ fn open_device(args: &RunArgs, idle: bool) -> Result<(Box<dyn Device>, Option<St
     // A plain transcode does not start a GPU unless it was asked for by name.
     let choice = if idle && args.backend == Backend::Auto { Choice::Cpu } else { args.backend.into() };
     backend::open(choice, args.device)
+}
+
+/// Whether neither the backend nor a variant, which would name one, was demanded.
+fn left_to_us(args: &RunArgs, plan: &Plan) -> bool {
+    args.backend == Backend::Auto && args.variant.is_none() && plan.steps.iter().all(|step| step.variant.is_none())
+}
+
+/// The CPU in the GPU's place for frames too small to send there; their memory stays the GPU's, which the CPU reads as well.
+fn off_gpu(device: Box<dyn Device>, plan: &Plan) -> Box<dyn Device> {
+    match too_small_for_gpu(plan).filter(|_| device.name() == "cuda" && !plan.steps.is_empty()) {
+        Some(reason) => {
+            status::say(format_args!("filtering on the CPU ({reason})"));
+            Box::new(Cpu::new())
+        }
+        None => device,
+    }
 }
 
 fn open_output(target: &Target, spec: &EncodeSpec, info: &SourceInfo, shape: Shape, cancel: &Cancel) -> Result<(VideoEncoder, FileMuxer)> {

@@ -12,6 +12,7 @@ use crate::backend::cuda::compile::{Nvrtc, Request, resources};
 use crate::backend::cuda::spec::Spec;
 use crate::backend::cuda::variants::{Machine, TABLE, Task, Variant, family, pick};
 use crate::backend::cuda::{self, tuning::Tuning};
+use crate::backend::small::too_small_for_gpu;
 use crate::cli::VariantsArgs;
 use crate::error::{Error, Result};
 use crate::filter;
@@ -27,7 +28,7 @@ const EXAMPLES: [&str; 11] = [
     "unsharp",
     "sobel",
     "kirsch",
-    "erosion",
+    "erosion=coordinates=90",
     "dilation=radius=7",
     "median=2",
     "avgpool=kernel=3:stride=2",
@@ -44,6 +45,8 @@ struct Report {
     /// Where registers and shared memory come from; None if there is no compiler.
     compiler: Option<String>,
     cpu: Vec<CpuRow>,
+    /// Why `--backend auto` runs the graph on the CPU even with a GPU, if it does.
+    too_small: Option<String>,
     tasks: Vec<TaskReport>,
 }
 
@@ -99,6 +102,7 @@ pub fn report(args: &VariantsArgs) -> Result<String> {
     let shape = Shape { format: media::format::named(&args.format)?, width: args.size.0, height: args.size.1 };
     let graphs: Vec<&str> = args.vf.as_deref().map_or(EXAMPLES.to_vec(), |graph| vec![graph]);
     let plans = graphs.iter().map(|graph| filter::plan(&filter::parse(graph)?, shape)).collect::<Result<Vec<Plan>>>()?;
+    let too_small = plans.first().filter(|plan| args.vf.is_some() && !plan.steps.is_empty()).and_then(too_small_for_gpu);
     let survey = cuda::probe();
     let device = survey.devices.ok().and_then(|devices| devices.into_iter().nth(args.device));
     let machine = device.as_ref().map_or(Machine::ASSUMED, Machine::of);
@@ -118,7 +122,7 @@ pub fn report(args: &VariantsArgs) -> Result<String> {
         None => format!("none here; costs and resources for {}", Machine::ASSUMED_NAME),
     };
     let compiler = compiler.map(|c| format!("NVRTC {}.{}", c.version().0, c.version().1));
-    let report = Report { gpu, gpu_present: device.is_some(), compiler, cpu: cpu_rows(), tasks };
+    let report = Report { gpu, gpu_present: device.is_some(), compiler, cpu: cpu_rows(), too_small, tasks };
     if args.json {
         return serde_json::to_string_pretty(&report).map_err(|e| Error::failed("cannot write the variants as JSON", e));
     }
@@ -222,6 +226,9 @@ fn text(report: &Report, shape: Shape) -> String {
     out.push_str("exact: within one code value, 99.9 % of samples equal (float: 1e-4); else how far a sum may be off before it is rounded,\nas a share of the range times the kernel's weights\n\nCPU\n");
     for row in &report.cpu {
         line(&mut out, &format!("  {:<12} {:<10} {}", row.name, row.tolerance, row.about));
+    }
+    if let Some(reason) = &report.too_small {
+        line(&mut out, &format!("  --backend auto runs this on the CPU: {reason}"));
     }
     for task in &report.tasks {
         let planes: Vec<String> = task.planes.iter().map(ToString::to_string).collect();

@@ -10,7 +10,9 @@ use std::sync::OnceLock;
 
 use convoy::backend::BuildOptions;
 use convoy::backend::Device;
-use convoy::backend::cuda::variants::{TABLE, Task, Variant, family};
+use convoy::backend::cuda::measure::Settings;
+use convoy::backend::cuda::tuning::{Tuning, tune_into};
+use convoy::backend::cuda::variants::{Machine, TABLE, Task, Variant, family, pick};
 use convoy::backend::cuda::{self, Cuda};
 use convoy::filter::Border;
 use convoy::filter::plan::{Direct, Plan, PlaneOp};
@@ -247,6 +249,31 @@ fn three_hundred_frames_over_eight_lanes_equal_one_lane() {
 }
 
 #[test]
+fn measured_times_are_stored_and_decide() {
+    let Some(gpu) = gpu() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    assert!(gpu.info().uuid.starts_with("GPU-") && gpu.info().uuid.len() == 40, "{}", gpu.info().uuid);
+    let open = || Tuning::open_in(Some(folder.path()), gpu.info(), gpu.driver());
+    let shape = Shape { format: PixelFormat::yuv(8, 1, 1), width: 640, height: 360 };
+    let plan = plan(shape, Border::Clamp, direct(5, 5, 1));
+    let settings = Settings { warm_up: std::time::Duration::from_millis(2), repetitions: 3 };
+    tune_into(&mut open(), gpu, &plan, settings).unwrap();
+    let (store, task) = (open(), Task::of_step(&plan.steps[0]).remove(0));
+    let times = store.find(&task).unwrap();
+    println!("{:?}", times.ranked());
+    assert!(times.ranked().len() >= 5 && times.ranked().iter().all(|&(_, us)| us > 0.0));
+    let machine = Machine::of(gpu.info());
+    let choice = pick(&task, "", None, machine, Some(times)).unwrap();
+    let exact = |name: &str| TABLE.iter().any(|row| row.name == name && row.family == "direct" && row.slack(&task) == 0.0);
+    assert_eq!(Some(choice.row.name), times.ranked().into_iter().map(|(name, _)| name).find(|name| exact(name)));
+    assert!(choice.why.contains("measured"), "{}", choice.why);
+    // Whatever the model says, the measurement overrules it.
+    let mut turned = times.clone();
+    turned.set("naive", 0.001);
+    assert_eq!(pick(&task, "", None, machine, Some(&turned)).unwrap().row.name, "naive");
+}
+
+#[test]
 fn the_checker_finds_one_wrong_code() {
     let shape = Shape { format: PixelFormat::gray(8), width: 31, height: 9 };
     let picture = Picture::new(shape, Content::Random, 5);
@@ -261,7 +288,7 @@ fn the_checker_finds_one_wrong_code() {
 #[test]
 #[ignore = "a measurement, not a test"]
 fn timings() {
-    use convoy::backend::cuda::measure::{Settings, measure};
+    use convoy::backend::cuda::measure::measure;
     let Some(gpu) = gpu() else { return };
     println!("{}", gpu.describe());
     let f32s = PixelFormat::gray(32);

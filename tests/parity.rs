@@ -212,6 +212,40 @@ fn full_hd_with_odd_sides_matches_the_reference() {
     assert!(total.holds());
 }
 
+/// 8-bit planes above 16,384 samples are blurred in whole numbers: under every border, at widths around a block, and with few rows
+/// to a band.
+#[test]
+fn blurs_in_whole_numbers_match_the_reference() {
+    let (mut total, mut turn) = (Tally::default(), 0);
+    for sigma in [0.8, 1.0, 2.0, 3.3, 5.0, 7.5] {
+        for border in Border::ALL {
+            let (width, height) = [(161, 113), (127, 131), (193, 86), (2049, 9)][turn % 4];
+            let taps = |sigma: f64| gaussian(sigma, (sigma * 3.3).ceil() as i64);
+            let op = separable(taps(sigma), taps([sigma, 1.7, 4.0][turn % 3]));
+            verify(Shape { format: PixelFormat::gray(8), width, height }, border, &op, &Content::ALL, &mut total);
+            turn += 1;
+        }
+    }
+    println!("{} of {} samples differ by one", total.unequal, total.samples);
+    // Half of what the specification allows, over noise of all or nothing, the worst content.
+    assert!(total.unequal * 2000 <= total.samples, "{} of {} samples differ", total.unequal, total.samples);
+}
+
+/// Windows of 82 to 255 samples are ranked by counting: widths around a block, ranks at both ends, contents of all kinds.
+#[test]
+fn ranks_by_counting_match_the_reference() {
+    let mut total = Tally::default();
+    let windows = [(5, 5, 60), (7, 7, 0), (7, 7, 224), (6, 5, 30), (16, 3, 115), (3, 16, 115), (0, 60, 7), (2, 25, 254), (7, 7, 112)];
+    for (turn, (x, y, rank)) in windows.into_iter().enumerate() {
+        for (index, (width, height)) in [(64, 40), (65, 19), (31, 50), (200, 33)].into_iter().enumerate() {
+            let border = Border::ALL[(turn + index) % 5];
+            let contents = &Content::ALL[(turn + index) % 2..][..3];
+            verify(Shape { format: PixelFormat::yuv(8, 1, 1), width, height }, border, &median(x, y, rank), contents, &mut total);
+        }
+    }
+    assert_eq!(total.unequal, 0);
+}
+
 /// Above σ 8 any method within one code value of the sum of all taps is allowed; ours is equal for all but a few samples.
 #[test]
 fn wide_gaussians_stay_within_a_code_value() {

@@ -11,6 +11,7 @@ use crate::stats::DeviceStats;
 pub mod cpu;
 pub mod cuda;
 pub mod fields;
+pub mod small;
 
 /// What the user asked for with `--backend`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

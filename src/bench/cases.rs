@@ -42,6 +42,8 @@ pub(super) fn default_cases() -> Vec<Case> {
         Case { name: "dilation 15x15".into(), graph: "dilation=radius=7".into(), peer: ["dilation"; 7].join(",") },
         Case::same("median", "median"),
         Case::same("median 15x15", "median=radius=7"),
+        Case::same("blur, sobel, unsharp", "gblur=sigma=1,sobel,unsharp"),
+        Case::same("four extremes", "erosion,dilation,erosion,dilation"),
         Case { name: "pixelate 16".into(), graph: "pixelate=16".into(), peer: "pixelize=16:16".into() },
     ]);
     cases

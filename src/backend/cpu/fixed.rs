@@ -65,6 +65,7 @@ pub(super) struct FixedKernel {
     across: Box<[[Weights; 2]]>,
     end: End,
     above: usize,
+    below: usize,
     /// Radii of a box mean of two passes; its second pass takes its border from what the first one gives.
     twice: Option<(usize, usize)>,
 }
@@ -162,7 +163,8 @@ impl FixedKernel {
             .collect();
         let across =
             (0..(row.len() + 1).div_ceil(2)).map(|k| [0, 1].map(|odd| pair(at(row, 2 * k, odd), at(row, 2 * k + 1, odd)))).collect();
-        Self { span, fans, start, across, end, above: reach(col.len()).0, twice: None }
+        let (above, below) = reach(col.len());
+        Self { span, fans, start, across, end, above, below, twice: None }
     }
 
     /// The place that stands for position `at` of `length`.
@@ -203,7 +205,7 @@ impl FixedKernel {
         let (padded, count) = (self.padded(), self.fans.len());
         let (ring, last) = bytes[..2 * padded * count + BLOCK].split_at_mut(2 * padded * count);
         let sums = &mut words[..self.sums() * ROWS];
-        let first = rows.start as i64 - self.above as i64;
+        let (first, end) = (rows.start as i64 - self.above as i64, (rows.end + self.below) as i64);
         let zero = ((self.start.round(0) - self.start.middle) >> self.start.shift) as u16;
         // Pairs of rows in the ring, counted from `first`.
         let mut ready = 0;
@@ -211,7 +213,7 @@ impl FixedKernel {
             let oldest = turn * ROWS / 2;
             while ready < oldest + count {
                 let slot = ready % count * 2 * padded;
-                self.interleave(source, first + 2 * ready as i64, &mut ring[slot..slot + 2 * padded]);
+                self.interleave(source, first + 2 * ready as i64, end, &mut ring[slot..slot + 2 * padded]);
                 ready += 1;
             }
             let columns = Columns { ring, oldest: oldest % count, fans: &self.fans, start: self.start };
@@ -234,9 +236,10 @@ impl FixedKernel {
         }
     }
 
-    /// Rows `y` and `y + 1`, sample by sample.
-    fn interleave(&self, source: &Source, y: i64, out: &mut [u8]) {
-        let row = |y: i64| self.place(y, self.span.height, self.twice.map(|(_, radius)| radius)).map(|y| source.row(y));
+    /// Rows `y` and `y + 1`, sample by sample; those from `end` on are under no output that counts, and may not be there.
+    fn interleave(&self, source: &Source, y: i64, end: i64, out: &mut [u8]) {
+        let place = |y: i64| self.place(y, self.span.height, self.twice.map(|(_, radius)| radius));
+        let row = |y: i64| if y < end { place(y).map(|y| source.row(y)) } else { None };
         match (row(y), row(y + 1)) {
             (Some(upper), Some(lower)) => pairs::interleave(upper, lower, out),
             (upper, lower) => {

@@ -12,6 +12,7 @@ mod counted;
 mod crew;
 mod extremum;
 mod fixed;
+mod fuse;
 mod lanes;
 mod linear;
 mod median;
@@ -40,6 +41,7 @@ use crate::pool::{Budget, Heap, HostMem, Lease, Pool};
 use crate::stats::DeviceStats;
 use crate::trace::{Span, Track};
 use crew::Crew;
+use fuse::Fusion;
 use plane::{Source, Target};
 use step::{Order, Program};
 pub use variant::Variant;
@@ -89,7 +91,7 @@ impl Device for Cpu {
             return Err(Error::usage("cannot build the CPU backend", format!("{lanes} lanes are outside 1 to {MAX_THREADS}")));
         }
         let stats = Arc::new(DeviceStats::default());
-        let engine = Engine::new(plan, options, Arc::clone(&stats))?;
+        let engine = Engine::new(plan, options, Fusion::Auto, Arc::clone(&stats))?;
         let notes = engine.notes();
         let (finished, inbox) = bounded(lanes);
         let submitter = CpuSubmitter { engine, finished, lanes, next: 0 };
@@ -103,7 +105,7 @@ impl Device for Cpu {
 /// As for [`Device::build`] and [`Submitter::submit`].
 pub fn apply(plan: &Plan, frame: Frame) -> Result<Frame> {
     let options = BuildOptions { lanes: None, threads: None, variant: None, budget: Budget::new(usize::MAX) };
-    Engine::new(plan, &options, Arc::default())?.run(frame, 0)
+    Engine::new(plan, &options, Fusion::Auto, Arc::default())?.run(frame, 0)
 }
 
 /// The instructions that the SIMD kernels use on this machine.
@@ -125,9 +127,9 @@ fn instruction_set() -> &'static str {
     }
 }
 
-/// Buffers between the steps of a chain.
+/// Buffers between the stages of a chain.
 struct Chain {
-    /// What each step but the last one writes.
+    /// What each stage but the last one writes.
     layouts: Vec<FrameLayout>,
     buffers: [Lease; 2],
 }
@@ -151,7 +153,7 @@ struct Engine {
 }
 
 impl Engine {
-    fn new(plan: &Plan, options: &BuildOptions, stats: Arc<DeviceStats>) -> Result<Self> {
+    fn new(plan: &Plan, options: &BuildOptions, fusion: Fusion, stats: Arc<DeviceStats>) -> Result<Self> {
         let threads = options.threads.unwrap_or_else(Cpu::threads);
         if !(1..=MAX_THREADS).contains(&threads) {
             return Err(Error::usage("cannot build the CPU backend", format!("{threads} threads are outside 1 to {MAX_THREADS}"))
@@ -160,12 +162,13 @@ impl Engine {
         let chosen = |step: &crate::filter::plan::Step| Variant::parse(step.variant.as_deref().or(options.variant.as_deref()), &step.label);
         let variants = plan.steps.iter().map(chosen).collect::<Result<Vec<_>>>()?;
         let layout = FrameLayout::packed(plan.output())?;
-        let program = Program::new(plan, &variants, threads)?;
+        let program = Program::new(plan, &variants, threads, fusion)?;
         let size = if variants.contains(&Variant::Threads) { threads } else { 1 };
         let heap: Arc<dyn HostMem> = Arc::new(Heap);
         let buffer = |bytes: usize| Pool::new(Arc::clone(&heap), bytes, Arc::clone(&options.budget)).lease();
-        let between = plan.steps.len().saturating_sub(1);
-        let layouts = plan.steps.iter().take(between).map(|step| FrameLayout::packed(step.output)).collect::<Result<Vec<_>>>()?;
+        let between = program.stages.len().saturating_sub(1);
+        let output = |stage: &step::Stage| FrameLayout::packed(plan.steps[stage.steps.end - 1].output);
+        let layouts = program.stages.iter().take(between).map(output).collect::<Result<Vec<_>>>()?;
         let chain = match layouts.iter().map(|layout| layout.slab_bytes).max() {
             Some(bytes) => Some(Chain { layouts, buffers: [buffer(bytes)?, buffer(bytes)?] }),
             None => None,
@@ -183,7 +186,11 @@ impl Engine {
             Variant::Simd => format!("{}: cpu-simd ({})", step.label, instruction_set()),
             Variant::Threads => format!("{}: cpu-threads ({}, {} threads)", step.label, instruction_set(), self.crew.size()),
         };
-        self.program.steps.iter().map(note).collect()
+        let fused = |stage: &step::Stage| {
+            let labels: Vec<_> = self.program.steps[stage.steps.clone()].iter().map(|step| step.label.as_str()).collect();
+            stage.band.map(|rows| format!("fused: {}, by bands of {rows} rows", labels.join(" and ")))
+        };
+        self.program.steps.iter().map(note).chain(self.program.stages.iter().filter_map(fused)).collect()
     }
 
     fn run(&mut self, frame: Frame, lane: usize) -> Result<Frame> {
@@ -208,21 +215,23 @@ impl Engine {
             }
             None => output,
         };
-        let last = self.program.steps.len() - 1;
+        let last = self.program.stages.len() - 1;
         let mut sources = Source::of_frame(&frame);
-        for (index, step) in self.program.steps.iter().enumerate() {
+        for (index, stage) in self.program.stages.iter().enumerate() {
             let from = Instant::now();
             let targets = match &mut self.chain {
                 Some(chain) if index < last => Target::of_slab(chain.buffers[index % 2].bytes_mut(), chain.layouts[index].planes(), sample),
                 Some(_) | None => output,
             };
-            for (phase, tasks) in step.phases().enumerate() {
-                let order = Order { step: index, phase, sources, targets, middle };
-                self.crew.run(order, tasks, step.variant != Variant::Threads)?;
+            for (phase, tasks) in stage.phases().enumerate() {
+                let order = Order { stage: index, phase, sources, targets, middle };
+                self.crew.run(order, tasks, stage.variant != Variant::Threads)?;
             }
             sources = targets.map(|t| t.as_source());
             if let Some(trace) = self.stats.trace.get() {
-                let name = format!("step {}", step.label).into();
+                let steps = self.program.steps.get(stage.steps.clone()).unwrap_or_default();
+                let labels: Vec<&str> = steps.iter().map(|step| step.label.as_str()).collect();
+                let name = format!("step {}", labels.join(" + ")).into();
                 trace.span(Span { track: Track::Lane(lane), name, frame: Some(frame.seq), from, took: from.elapsed() });
             }
         }

@@ -1,5 +1,7 @@
 //! Planes as the kernels see them: rows of raw samples in, rows of raw samples out, borders filled outside the inner loops.
 
+use std::ops::Range;
+
 use crate::filter::Border;
 use crate::filter::math::border_index;
 use crate::frame::{Frame, MAX_PLANES, PixelFormat, PlaneLayout, Sample};
@@ -34,6 +36,8 @@ pub(super) struct Source {
     base: *const u8,
     pitch: usize,
     row_bytes: usize,
+    /// The row at `base`, and how many rows there are from it on: all of them, or a band.
+    first: usize,
     height: usize,
 }
 
@@ -42,7 +46,7 @@ pub(super) struct Source {
 unsafe impl Send for Source {}
 
 impl Source {
-    const EMPTY: Self = Self { base: std::ptr::null(), pitch: 0, row_bytes: 0, height: 0 };
+    const EMPTY: Self = Self { base: std::ptr::null(), pitch: 0, row_bytes: 0, first: 0, height: 0 };
 
     /// The planes of a frame.
     pub fn of_frame(frame: &Frame) -> [Self; MAX_PLANES] {
@@ -50,16 +54,17 @@ impl Source {
         let mut planes = [Self::EMPTY; MAX_PLANES];
         for (index, (plane, layout)) in planes.iter_mut().zip(frame.layout.planes()).enumerate() {
             let (pitch, row_bytes) = (layout.pitch, layout.row_bytes(sample));
-            *plane = Self { base: frame.plane_ptr(index), pitch, row_bytes, height: layout.height };
+            *plane = Self { base: frame.plane_ptr(index), pitch, row_bytes, first: 0, height: layout.height };
         }
         planes
     }
 
     /// Row `y`; `y` is below the height, as every caller takes it from [`border_index`] or the row range of its task.
     pub fn row(&self, y: usize) -> &[u8] {
-        assert!(y < self.height);
+        let line = y.wrapping_sub(self.first);
+        assert!(line < self.height);
         // SAFETY: whoever built the frame promised `height` rows of `row_bytes` at `pitch`, and keeps them for this step.
-        unsafe { std::slice::from_raw_parts(self.base.add(y * self.pitch), self.row_bytes) }
+        unsafe { std::slice::from_raw_parts(self.base.add(line * self.pitch), self.row_bytes) }
     }
 }
 
@@ -69,6 +74,8 @@ pub(super) struct Target {
     base: *mut u8,
     pitch: usize,
     row_bytes: usize,
+    /// The row at `base`, and how many rows there are from it on: all of them, or a band.
+    first: usize,
     height: usize,
 }
 
@@ -76,7 +83,7 @@ pub(super) struct Target {
 unsafe impl Send for Target {}
 
 impl Target {
-    const EMPTY: Self = Self { base: std::ptr::null_mut(), pitch: 0, row_bytes: 0, height: 0 };
+    const EMPTY: Self = Self { base: std::ptr::null_mut(), pitch: 0, row_bytes: 0, first: 0, height: 0 };
 
     /// The planes at `layouts` in an exclusively owned slab.
     pub fn of_slab(slab: &mut [u8], layouts: &[PlaneLayout], sample: Sample) -> [Self; MAX_PLANES] {
@@ -84,15 +91,26 @@ impl Target {
         for (plane, layout) in planes.iter_mut().zip(layouts) {
             if layout.end(sample) <= slab.len() {
                 let base = slab.as_mut_ptr().wrapping_add(layout.offset);
-                *plane = Self { base, pitch: layout.pitch, row_bytes: layout.row_bytes(sample), height: layout.height };
+                *plane = Self { base, pitch: layout.pitch, row_bytes: layout.row_bytes(sample), first: 0, height: layout.height };
             }
         }
         planes
     }
 
+    /// Rows `rows` of a plane in exclusively owned memory; no rows if they do not fit.
+    pub fn of_band(memory: &mut [u8], rows: Range<usize>, row_bytes: usize) -> Self {
+        let height = if rows.len().saturating_mul(row_bytes) <= memory.len() { rows.len() } else { 0 };
+        Self { base: memory.as_mut_ptr(), pitch: row_bytes, row_bytes, first: rows.start, height }
+    }
+
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
     /// The same memory to be read by the next step.
     pub fn as_source(&self) -> Source {
-        Source { base: self.base.cast_const(), pitch: self.pitch, row_bytes: self.row_bytes, height: self.height }
+        Source { base: self.base.cast_const(), pitch: self.pitch, row_bytes: self.row_bytes, first: self.first, height: self.height }
     }
 
     /// Bytes `from..from + len` of row `y`.
@@ -101,9 +119,10 @@ impl Target {
     /// No other reference to these bytes may live: the caller's task alone writes them in this phase.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn part(&self, y: usize, from: usize, len: usize) -> &mut [u8] {
-        assert!(y < self.height && from <= self.row_bytes && len <= self.row_bytes - from);
-        // SAFETY: inside the slab by the assertion and `of_slab`'s check; unique by the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.base.add(y * self.pitch + from), len) }
+        let line = y.wrapping_sub(self.first);
+        assert!(line < self.height && from <= self.row_bytes && len <= self.row_bytes - from);
+        // SAFETY: inside the memory by the assertion and the constructors' checks; unique by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.base.add(line * self.pitch + from), len) }
     }
 
     /// All of row `y`.

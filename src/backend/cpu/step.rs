@@ -1,5 +1,6 @@
 //! A plan's steps prepared for execution: kernels per plane, phases, tasks.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::boxmean::BoxKernel;
@@ -9,6 +10,7 @@ use super::counted::{CountedKernel, Room};
 use super::crew::Work;
 use super::extremum::{ExtremumKernel, MorphologyKernel};
 use super::fixed::FixedKernel;
+use super::fuse::{self, Fusion};
 use super::linear::{DirectKernel, GradientKernel, Level, Memory, Need, SeparableKernel};
 use super::median::{Extent, FAN, MedianKernel, Node, Workspace};
 use super::order::Kind;
@@ -18,6 +20,7 @@ use super::pyramid::PyramidKernel;
 use super::unsharp::{UnsharpKernel, Width};
 use super::variant::Variant;
 use crate::error::{Error, Result};
+use crate::filter::Border;
 use crate::filter::plan::{Extreme, Plan, PlaneOp, PoolKind, Step};
 use crate::frame::{MAX_PLANES, PixelFormat, PlaneLayout, Sample, Shape};
 
@@ -27,6 +30,7 @@ const BAND_ROWS: usize = 32;
 /// All steps of a plan, shared by the workers.
 pub(super) struct Program {
     pub steps: Vec<Prepared>,
+    pub stages: Vec<Stage>,
     /// The most that any kernel needs.
     need: Demand,
 }
@@ -41,6 +45,8 @@ struct Demand {
     bytes: usize,
     nodes: usize,
     counts: usize,
+    /// Bytes of a band between two steps of a stage.
+    band: usize,
 }
 
 /// One step.
@@ -48,12 +54,23 @@ pub(super) struct Prepared {
     pub variant: Variant,
     pub label: String,
     input: Shape,
+    border: Border,
     planes: Vec<Kernel>,
+    /// Rows above and below that each plane's output rows read.
+    reaches: Vec<(usize, usize)>,
+}
+
+/// Steps that run together: one, or neighbours that are fused.
+pub(super) struct Stage {
+    pub steps: Range<usize>,
+    /// Rows of a band if the steps are fused.
+    pub band: Option<usize>,
+    pub variant: Variant,
     /// Tasks of each phase; a phase starts when the one before has finished.
     phases: Vec<Vec<Task>>,
 }
 
-impl Prepared {
+impl Stage {
     /// Number of tasks in each phase.
     pub fn phases(&self) -> impl ExactSizeIterator<Item = usize> {
         self.phases.iter().map(Vec::len)
@@ -87,10 +104,10 @@ enum Task {
     Strip { plane: usize, strip: usize },
 }
 
-/// What a crew is told: one phase of one step on one frame's memory.
+/// What a crew is told: one phase of one stage on one frame's memory.
 #[derive(Clone, Copy)]
 pub(super) struct Order {
-    pub step: usize,
+    pub stage: usize,
     pub phase: usize,
     pub sources: [Source; MAX_PLANES],
     pub targets: [Target; MAX_PLANES],
@@ -106,6 +123,8 @@ pub(super) struct Scratch {
     bytes: Vec<u8>,
     nodes: Vec<Node>,
     counts: Vec<u8>,
+    /// What lies between the steps of a stage, in turn.
+    bands: [Vec<u8>; 2],
 }
 
 impl Demand {
@@ -122,6 +141,7 @@ impl Demand {
             bytes: self.bytes.max(other.bytes),
             nodes: self.nodes.max(other.nodes),
             counts: self.counts.max(other.counts),
+            band: self.band.max(other.band),
         }
     }
 
@@ -140,8 +160,8 @@ impl Program {
     ///
     /// # Errors
     /// When a step is malformed.
-    pub fn new(plan: &Plan, variants: &[Variant], threads: usize) -> Result<Arc<Self>> {
-        let mut program = Self { steps: Vec::new(), need: Demand::default() };
+    pub fn new(plan: &Plan, variants: &[Variant], threads: usize, fusion: Fusion) -> Result<Arc<Self>> {
+        let mut program = Self { steps: Vec::new(), stages: Vec::new(), need: Demand::default() };
         let mut shape = plan.input;
         for (step, &variant) in plan.steps.iter().zip(variants) {
             let pools = step.planes.iter().any(|op| matches!(op, PlaneOp::Pool(_)));
@@ -152,48 +172,42 @@ impl Program {
                 ));
             }
             shape = step.output;
-            let workers = if variant == Variant::Threads { threads } else { 1 };
-            program.steps.push(program.prepare(step, variant, workers)?);
+            program.steps.push(prepare(step, variant)?);
         }
         for step in &program.steps {
             for kernel in &step.planes {
                 program.need = program.need.max(kernel.need());
             }
         }
+        let fits = |step: usize| program.steps[step].planes.iter().all(Kernel::runs_by_bands);
+        for (steps, band) in fuse::stages(&plan.steps, fusion, fits) {
+            let Some(variant) = variants.get(steps.start).copied() else { break };
+            let workers = if variant == Variant::Threads { threads } else { 1 };
+            let last = steps.end - 1;
+            let output = plan.steps[last].output;
+            program.need.band = match band {
+                Some(rows) => program.need.band.max(program.band_bytes(steps.clone(), rows)),
+                None => program.need.band,
+            };
+            let phases = phases(&program.steps[last], output, workers, band);
+            program.stages.push(Stage { steps, band, variant, phases });
+        }
         Ok(Arc::new(program))
     }
 
-    fn prepare(&self, step: &Step, variant: Variant, workers: usize) -> Result<Prepared> {
-        let format = step.input.format;
-        let codec = Codec::new(format);
-        let level = if variant == Variant::Scalar { Level::Plain } else { Level::Simd };
-        let mut planes = Vec::new();
-        let mut phases = vec![Vec::new()];
-        let mut strips = Vec::new();
-        for (plane, op) in step.planes.iter().enumerate().take(format.plane_count()) {
-            check(op).map_err(|cause| Error::failed(format!("cannot run '{}' on the CPU", step.label), cause))?;
-            let (width, height) = step.input.plane_size(plane);
-            let out = step.output.plane_size(plane);
-            if out != (width, height) && !matches!(op, PlaneOp::Pool(_)) {
-                let cause = format!("plane {plane} keeps its size of {width}x{height}, but {}x{} is wanted", out.0, out.1);
-                return Err(Error::failed(format!("cannot run '{}' on the CPU", step.label), cause));
-            }
-            let span = Span { width, height, components: format.components(plane), left: 0, right: 0, border: step.border };
-            let kernel = Kernel::new(op, span, codec, level, out.0);
-            let height = out.1;
-            // Twice as many bands as workers, so that a worker that starts late finds less to do.
-            let bands = if workers == 1 { 1 } else { (2 * workers).min(height / BAND_ROWS.max(kernel.halo())).max(1) };
-            let rows = (0..bands).map(|b| Task::Rows { plane, from: height * b / bands, to: height * (b + 1) / bands });
-            phases[0].extend(rows);
-            if let Kernel::Box(kernel) = &kernel {
-                strips.extend((0..kernel.strips()).map(|strip| Task::Strip { plane, strip }));
-            }
-            planes.push(kernel);
-        }
-        if !strips.is_empty() {
-            phases.push(strips);
-        }
-        Ok(Prepared { variant, label: step.label.clone(), input: step.input, planes, phases })
+    /// Bytes of the most rows of any plane that lie between two fused steps.
+    fn band_bytes(&self, steps: Range<usize>, rows: usize) -> usize {
+        let steps = &self.steps[steps];
+        let bytes = |plane: usize| {
+            let reach = |step: &Prepared| step.reaches.get(plane).map_or(0, |(above, below)| above + below);
+            let halo: usize = steps.iter().skip(1).map(reach).sum();
+            let shape = steps[0].input;
+            // A window that is larger than the band may find mirrored rows beyond it.
+            let (width, height) = shape.plane_size(plane);
+            let row = width * shape.format.components(plane) * shape.format.sample().bytes();
+            row * (rows + 2 * halo + 1).min(height)
+        };
+        (0..steps[0].planes.len()).map(bytes).max().unwrap_or(0)
     }
 
     /// Layout of the intermediate planes, the largest of all steps, and the bytes that they take together.
@@ -202,7 +216,7 @@ impl Program {
         let mut offset = 0;
         for (index, plane) in planes.iter_mut().enumerate().take(format.plane_count()) {
             let size = |step: &Prepared| step.input.plane_size(index);
-            let boxes = || self.steps.iter().filter(|s| s.phases.len() > 1).map(size);
+            let boxes = || self.steps.iter().filter(|s| s.has_middle()).map(size);
             let (Some(width), Some(height)) = (boxes().map(|s| s.0).max(), boxes().map(|s| s.1).max()) else { continue };
             let components = format.components(index);
             *plane = PlaneLayout { offset, pitch: width * components * 4, width, height, components };
@@ -217,7 +231,7 @@ impl Work for Program {
     type Scratch = Scratch;
 
     fn scratch(&self) -> Scratch {
-        let Demand { linear, words, longs, bytes, nodes, counts } = self.need;
+        let Demand { linear, words, longs, bytes, nodes, counts, band } = self.need;
         let linear = Memory { floats: vec![0.0; linear.floats], words: vec![0; linear.words], offsets: vec![0; linear.offsets] };
         Scratch {
             linear,
@@ -226,94 +240,23 @@ impl Work for Program {
             bytes: vec![0; bytes],
             nodes: vec![[0; FAN]; nodes],
             counts: vec![0; counts],
+            bands: [vec![0; band], vec![0; band]],
         }
     }
 
     fn run(&self, order: &Order, task: usize, scratch: &mut Scratch) {
-        let step = &self.steps[order.step];
-        match step.phases[order.phase][task] {
+        let stage = &self.stages[order.stage];
+        let steps = &self.steps[stage.steps.clone()];
+        match stage.phases[order.phase][task] {
             Task::Rows { plane, from, to } => {
-                let (source, target, rows) = (&order.sources[plane], &order.targets[plane], from..to);
-                match &step.planes[plane] {
-                    Kernel::Copy => {
-                        for y in rows {
-                            // SAFETY: row `y` belongs to this task's band.
-                            unsafe { target.row(y) }.copy_from_slice(source.row(y));
-                        }
-                    }
-                    Kernel::Separable(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
-                    Kernel::Pyramid(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
-                    Kernel::Fixed(kernel) => kernel.run(source, target, rows, &mut scratch.bytes, &mut scratch.linear.words),
-                    Kernel::Direct(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
-                    Kernel::Gradient(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
-                    Kernel::Box(kernel) => {
-                        kernel.run_rows(source, &order.middle[plane], rows, &mut scratch.codes, &mut scratch.linear.floats);
-                    }
-                    Kernel::ExactBox(kernel) => {
-                        kernel.run(source, target, rows, Sums { words: &mut scratch.linear.words, codes: &mut scratch.codes });
-                    }
-                    Kernel::Unsharp(kernel) => match kernel.width() {
-                        Width::Words => kernel.run_codes(source, target, rows, &mut scratch.linear.words),
-                        Width::Codes => kernel.run_codes(source, target, rows, &mut scratch.codes),
-                        Width::Longs => kernel.run_codes(source, target, rows, &mut scratch.longs),
-                        Width::Floats => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
-                    },
-                    Kernel::Compass(kernel) if kernel.narrow() => kernel.run_words(source, target, rows, &mut scratch.linear.words),
-                    Kernel::Compass(kernel) => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
-                    Kernel::Extremum(kernel) => match Kind::of(kernel.codec()) {
-                        Kind::Bytes => kernel.run(source, target, rows, &mut scratch.bytes),
-                        Kind::Words => kernel.run(source, target, rows, &mut scratch.linear.words),
-                        Kind::Floats => kernel.run(source, target, rows, &mut scratch.linear.floats),
-                    },
-                    Kernel::Morphology(kernel) => match Kind::of(kernel.codec()) {
-                        Kind::Bytes => kernel.run(source, target, rows, &mut scratch.bytes),
-                        Kind::Words => kernel.run(source, target, rows, &mut scratch.linear.words),
-                        Kind::Floats => kernel.run(source, target, rows, &mut scratch.linear.floats),
-                    },
-                    Kernel::Median(kernel) => {
-                        let (keys, sorted, nodes) = (&mut scratch.codes[..], &mut scratch.longs[..], &mut scratch.nodes[..]);
-                        let counts = &mut scratch.counts[..];
-                        match Kind::of(kernel.codec()) {
-                            Kind::Bytes => {
-                                let values = &mut scratch.bytes[..];
-                                kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes, counts });
-                            }
-                            Kind::Words => {
-                                let values = &mut scratch.linear.words[..];
-                                kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes, counts });
-                            }
-                            Kind::Floats => {
-                                let values = &mut scratch.linear.floats[..];
-                                kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes, counts });
-                            }
-                        }
-                    }
-                    Kernel::Counted(kernel) => {
-                        let room = Room { bytes: &mut scratch.bytes, counts: &mut scratch.counts };
-                        kernel.run(source, target, rows, room);
-                    }
-                    Kernel::Pool(kernel) => {
-                        let extreme = match kernel.kind() {
-                            PoolKind::Max => Some(Extreme::Max),
-                            PoolKind::Min => Some(Extreme::Min),
-                            PoolKind::Mean => None,
-                        };
-                        match (Kind::of(kernel.codec()), extreme) {
-                            (Kind::Bytes, Some(kind)) => kernel.run_extreme(kind, source, target, rows, &mut scratch.bytes),
-                            (Kind::Words, Some(kind)) => kernel.run_extreme(kind, source, target, rows, &mut scratch.linear.words),
-                            (Kind::Floats, Some(kind)) => kernel.run_extreme(kind, source, target, rows, &mut scratch.linear.floats),
-                            (Kind::Bytes | Kind::Words, None) => kernel.run_codes(source, target, rows, &mut scratch.codes),
-                            (Kind::Floats, None) => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
-                        }
-                    }
-                    Kernel::Pixelate(kernel) => match kernel.sample() {
-                        Sample::U8 | Sample::U16 => kernel.run_codes(source, target, rows, &mut scratch.codes),
-                        Sample::F32 => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
-                    },
+                let (source, target) = (&order.sources[plane], &order.targets[plane]);
+                match steps {
+                    [step] => step.planes[plane].run(source, target, Some(&order.middle[plane]), from..to, scratch),
+                    steps => run_band(steps, plane, source, target, from..to, scratch),
                 }
             }
             Task::Strip { plane, strip } => {
-                if let Kernel::Box(kernel) = &step.planes[plane] {
+                if let Some(Kernel::Box(kernel)) = steps.first().map(|step| &step.planes[plane]) {
                     let middle = order.middle[plane].as_source();
                     kernel.run_strip(&middle, &order.targets[plane], strip, &mut scratch.codes, &mut scratch.linear.floats);
                 }
@@ -322,7 +265,180 @@ impl Work for Program {
     }
 }
 
+/// Runs fused steps on a band of a plane.
+fn run_band(steps: &[Prepared], plane: usize, source: &Source, target: &Target, rows: Range<usize>, scratch: &mut Scratch) {
+    let mut wanted: [Range<usize>; fuse::STEPS] = std::array::from_fn(|_| 0..0);
+    let mut next = rows;
+    for (step, wanted) in steps.iter().zip(&mut wanted).rev() {
+        *wanted = next.clone();
+        next = fuse::needed(&next, step.reaches[plane], step.input.plane_size(plane).1, step.border);
+    }
+    let mut bands = std::mem::take(&mut scratch.bands);
+    let mut from = *source;
+    for (index, (step, rows)) in steps.iter().zip(wanted).enumerate() {
+        let [band, other] = &mut bands;
+        let to = if index + 1 == steps.len() { *target } else { Target::of_band(band, rows.clone(), target.row_bytes()) };
+        step.planes[plane].run(&from, &to, None, rows, scratch);
+        from = to.as_source();
+        std::mem::swap(band, other);
+    }
+    scratch.bands = bands;
+}
+
+fn prepare(step: &Step, variant: Variant) -> Result<Prepared> {
+    let format = step.input.format;
+    let codec = Codec::new(format);
+    let level = if variant == Variant::Scalar { Level::Plain } else { Level::Simd };
+    let (mut planes, mut reaches) = (Vec::new(), Vec::new());
+    for (plane, op) in step.planes.iter().enumerate().take(format.plane_count()) {
+        check(op).map_err(|cause| Error::failed(format!("cannot run '{}' on the CPU", step.label), cause))?;
+        let (width, height) = step.input.plane_size(plane);
+        let out = step.output.plane_size(plane);
+        if out != (width, height) && !matches!(op, PlaneOp::Pool(_)) {
+            let cause = format!("plane {plane} keeps its size of {width}x{height}, but {}x{} is wanted", out.0, out.1);
+            return Err(Error::failed(format!("cannot run '{}' on the CPU", step.label), cause));
+        }
+        let span = Span { width, height, components: format.components(plane), left: 0, right: 0, border: step.border };
+        planes.push(Kernel::new(op, span, codec, level, out.0));
+        reaches.push(fuse::reach(op).unwrap_or_default());
+    }
+    Ok(Prepared { variant, label: step.label.clone(), input: step.input, border: step.border, planes, reaches })
+}
+
+/// Tasks of a stage whose last step is `step`.
+fn phases(step: &Prepared, output: Shape, workers: usize, band: Option<usize>) -> Vec<Vec<Task>> {
+    let mut phases = vec![Vec::new()];
+    let mut strips = Vec::new();
+    for (plane, kernel) in step.planes.iter().enumerate() {
+        let height = output.plane_size(plane).1;
+        // Twice as many bands as workers, so that a worker that starts late finds less to do.
+        let shared = if workers == 1 { 1 } else { (2 * workers).min(height / BAND_ROWS.max(kernel.halo())).max(1) };
+        let bands = match band {
+            Some(rows) => height.div_ceil(rows.max(1)).next_multiple_of(shared).min(height),
+            None => shared,
+        };
+        phases[0].extend((0..bands).map(|b| Task::Rows { plane, from: height * b / bands, to: height * (b + 1) / bands }));
+        if let Kernel::Box(kernel) = kernel {
+            strips.extend((0..kernel.strips()).map(|strip| Task::Strip { plane, strip }));
+        }
+    }
+    if !strips.is_empty() {
+        phases.push(strips);
+    }
+    phases
+}
+
+impl Prepared {
+    /// Whether a plane needs an intermediate one.
+    fn has_middle(&self) -> bool {
+        self.planes.iter().any(|kernel| matches!(kernel, Kernel::Box(_)))
+    }
+}
+
 impl Kernel {
+    /// Computes `rows` of the target; `middle` is the intermediate plane of a box mean.
+    fn run(&self, source: &Source, target: &Target, middle: Option<&Target>, rows: Range<usize>, scratch: &mut Scratch) {
+        match self {
+            Kernel::Copy => {
+                for y in rows {
+                    // SAFETY: row `y` belongs to this task's band.
+                    unsafe { target.row(y) }.copy_from_slice(source.row(y));
+                }
+            }
+            Kernel::Separable(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
+            Kernel::Pyramid(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
+            Kernel::Fixed(kernel) => kernel.run(source, target, rows, &mut scratch.bytes, &mut scratch.linear.words),
+            Kernel::Direct(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
+            Kernel::Gradient(kernel) => kernel.run(source, target, rows, &mut scratch.linear),
+            Kernel::Box(kernel) => {
+                // Steps with such planes run alone: see `runs_by_bands`.
+                if let Some(middle) = middle {
+                    kernel.run_rows(source, middle, rows, &mut scratch.codes, &mut scratch.linear.floats);
+                }
+            }
+            Kernel::ExactBox(kernel) => {
+                kernel.run(source, target, rows, Sums { words: &mut scratch.linear.words, codes: &mut scratch.codes });
+            }
+            Kernel::Unsharp(kernel) => match kernel.width() {
+                Width::Words => kernel.run_codes(source, target, rows, &mut scratch.linear.words),
+                Width::Codes => kernel.run_codes(source, target, rows, &mut scratch.codes),
+                Width::Longs => kernel.run_codes(source, target, rows, &mut scratch.longs),
+                Width::Floats => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
+            },
+            Kernel::Compass(kernel) if kernel.narrow() => kernel.run_words(source, target, rows, &mut scratch.linear.words),
+            Kernel::Compass(kernel) => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
+            Kernel::Extremum(kernel) => match Kind::of(kernel.codec()) {
+                Kind::Bytes => kernel.run(source, target, rows, &mut scratch.bytes),
+                Kind::Words => kernel.run(source, target, rows, &mut scratch.linear.words),
+                Kind::Floats => kernel.run(source, target, rows, &mut scratch.linear.floats),
+            },
+            Kernel::Morphology(kernel) => match Kind::of(kernel.codec()) {
+                Kind::Bytes => kernel.run(source, target, rows, &mut scratch.bytes),
+                Kind::Words => kernel.run(source, target, rows, &mut scratch.linear.words),
+                Kind::Floats => kernel.run(source, target, rows, &mut scratch.linear.floats),
+            },
+            Kernel::Median(kernel) => {
+                let (keys, sorted, nodes) = (&mut scratch.codes[..], &mut scratch.longs[..], &mut scratch.nodes[..]);
+                let counts = &mut scratch.counts[..];
+                match Kind::of(kernel.codec()) {
+                    Kind::Bytes => {
+                        let values = &mut scratch.bytes[..];
+                        kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes, counts });
+                    }
+                    Kind::Words => {
+                        let values = &mut scratch.linear.words[..];
+                        kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes, counts });
+                    }
+                    Kind::Floats => {
+                        let values = &mut scratch.linear.floats[..];
+                        kernel.run(source, target, rows, Workspace { values, keys, sorted, nodes, counts });
+                    }
+                }
+            }
+            Kernel::Counted(kernel) => {
+                let room = Room { bytes: &mut scratch.bytes, counts: &mut scratch.counts };
+                kernel.run(source, target, rows, room);
+            }
+            Kernel::Pool(kernel) => {
+                let extreme = match kernel.kind() {
+                    PoolKind::Max => Some(Extreme::Max),
+                    PoolKind::Min => Some(Extreme::Min),
+                    PoolKind::Mean => None,
+                };
+                match (Kind::of(kernel.codec()), extreme) {
+                    (Kind::Bytes, Some(kind)) => kernel.run_extreme(kind, source, target, rows, &mut scratch.bytes),
+                    (Kind::Words, Some(kind)) => kernel.run_extreme(kind, source, target, rows, &mut scratch.linear.words),
+                    (Kind::Floats, Some(kind)) => kernel.run_extreme(kind, source, target, rows, &mut scratch.linear.floats),
+                    (Kind::Bytes | Kind::Words, None) => kernel.run_codes(source, target, rows, &mut scratch.codes),
+                    (Kind::Floats, None) => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
+                }
+            }
+            Kernel::Pixelate(kernel) => match kernel.sample() {
+                Sample::U8 | Sample::U16 => kernel.run_codes(source, target, rows, &mut scratch.codes),
+                Sample::F32 => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
+            },
+        }
+    }
+
+    /// Whether the rows of another step's band may be its source: it reads none but those that `fuse::reach` says, at once.
+    fn runs_by_bands(&self) -> bool {
+        match self {
+            Self::Box(_) | Self::Pyramid(_) | Self::Pool(_) | Self::Pixelate(_) => false,
+            Self::Copy
+            | Self::Separable(_)
+            | Self::Fixed(_)
+            | Self::Direct(_)
+            | Self::ExactBox(_)
+            | Self::Unsharp(_)
+            | Self::Gradient(_)
+            | Self::Compass(_)
+            | Self::Extremum(_)
+            | Self::Morphology(_)
+            | Self::Median(_)
+            | Self::Counted(_) => true,
+        }
+    }
+
     /// `width` is the output plane's.
     fn new(op: &PlaneOp, span: Span, codec: Codec, level: Level, width: usize) -> Self {
         match op {

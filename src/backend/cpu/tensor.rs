@@ -14,16 +14,19 @@ use crate::tensor::{Convolution, Dims, Layout, Pooling, Reduce, Tensor, Values, 
 /// Output rows of a task at least: shorter bands would start too many tasks.
 const BAND_ROWS: usize = 16;
 
-/// Makes `parts` vectors on `threads` threads and joins them.
-fn parallel<T>(parts: usize, threads: usize, make: impl Fn(usize) -> Vec<T> + Send + Sync + 'static) -> Result<Vec<T>>
+/// Makes `parts` vectors on `threads` threads and joins them, in order.
+///
+/// # Errors
+/// A thread could not be started, or panicked.
+pub fn parallel<T>(parts: usize, threads: usize, make: impl Fn(usize) -> Vec<T> + Send + Sync + 'static) -> Result<Vec<T>>
 where
-    T: Copy + Send + 'static,
+    T: Send + 'static,
 {
     struct Parts<T, F> {
         make: F,
         made: Vec<Mutex<Vec<T>>>,
     }
-    impl<T: Copy + Send + 'static, F: Fn(usize) -> Vec<T> + Send + Sync + 'static> Work for Parts<T, F> {
+    impl<T: Send + 'static, F: Fn(usize) -> Vec<T> + Send + Sync + 'static> Work for Parts<T, F> {
         type Order = ();
         type Scratch = ();
         fn scratch(&self) {}

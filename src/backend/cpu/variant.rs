@@ -14,8 +14,21 @@ pub enum Variant {
 }
 
 /// Names that belong to the CUDA backend, so that the message can say so.
-const CUDA: [&str; 12] =
-    ["naive", "constant", "tiled", "coarsened", "texture", "separable", "fused", "tensor", "winograd", "gemm", "fft", "running"];
+const CUDA: [&str; 13] = [
+    "naive",
+    "constant",
+    "tiled",
+    "coarsened",
+    "texture",
+    "separable",
+    "fused",
+    "tensor",
+    "winograd",
+    "winograd4",
+    "gemm",
+    "fft",
+    "running",
+];
 
 impl Variant {
     /// Every variant, plainest first.
@@ -39,7 +52,9 @@ impl Variant {
         if let Some(found) = Self::ALL.into_iter().find(|v| v.name() == name) {
             return Ok(found);
         }
-        let cause = if CUDA.contains(&name) { format!("'{name}' is a CUDA variant") } else { format!("there is no variant '{name}'") };
+        // Some take a block size: tiled:32x8.
+        let plain = name.split([':', '-']).next().unwrap_or(name);
+        let cause = if CUDA.contains(&plain) { format!("'{name}' is a CUDA variant") } else { format!("there is no variant '{name}'") };
         let names = Self::ALL.map(Self::name).join(", ");
         let hint = format!("the CPU's variants are {names}; CUDA's need --backend cuda");
         Err(Error::usage(format!("cannot run '{label}' on the CPU"), cause).hint(hint))

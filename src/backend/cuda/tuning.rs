@@ -157,7 +157,14 @@ fn key(task: &Task) -> String {
 /// # Errors
 /// The store cannot be written, or no variant of a task runs.
 pub fn tune(cuda: &Cuda, plan: &Plan, settings: Settings) -> Result<Vec<(String, Times)>> {
-    let mut store = Tuning::open(cuda.info(), cuda.driver());
+    tune_into(&mut Tuning::open(cuda.info(), cuda.driver()), cuda, plan, settings)
+}
+
+/// As [`tune`], into another store.
+///
+/// # Errors
+/// As for [`tune`].
+pub fn tune_into(store: &mut Tuning, cuda: &Cuda, plan: &Plan, settings: Settings) -> Result<Vec<(String, Times)>> {
     let mut all = Vec::new();
     for step in &plan.steps {
         for task in Task::of_step(step).into_iter().filter(|task| task.op != PlaneOp::Copy) {
