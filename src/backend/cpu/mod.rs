@@ -229,8 +229,9 @@ impl Engine {
             }
             sources = targets.map(|t| t.as_source());
             if let Some(trace) = self.stats.trace.get() {
-                let labels: Vec<_> = self.program.steps[stage.steps.clone()].iter().map(|step| step.label.as_str()).collect();
-                let name = format!("step {}", labels.join(" and ")).into();
+                let steps = self.program.steps.get(stage.steps.clone()).unwrap_or_default();
+                let labels: Vec<&str> = steps.iter().map(|step| step.label.as_str()).collect();
+                let name = format!("step {}", labels.join(" + ")).into();
                 trace.span(Span { track: Track::Lane(lane), name, frame: Some(frame.seq), from, took: from.elapsed() });
             }
         }
