@@ -123,7 +123,7 @@ fn sums_are_those_of_the_statistics_and_spans_nest() {
 
 #[test]
 fn every_frame_passes_every_stage_in_order_and_stages_overlap() {
-    let t = traced(&["synth:640x360", "-o", "null:", "--frames", "24", "--backend", "cpu", "--vf", "median=radius=3"]);
+    let t = traced(&["synth:320x180", "-o", "null:", "--frames", "24", "--backend", "cpu", "--vf", "gblur=3"]);
     let by_frame =
         |track: &str, name: &str| -> BTreeMap<u64, Span> { t.spans(track, name).into_iter().map(|s| (s.frame.unwrap(), s)).collect() };
     let (decode, submit, encode) =
