@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use convoy::backend::cuda::compile::{Cache, Nvrtc, Request, SOURCES};
+use convoy::backend::cuda::compile::{Cache, Nvrtc, Request, SOURCES, source};
 use convoy::backend::cuda::pack::{Builder, Pack};
 use convoy::backend::cuda::tensor::{ConvolutionVariant, PoolVariant};
 use convoy::backend::cuda::variants::{TABLE, Task, choose, family};
@@ -15,6 +18,7 @@ use convoy::filter::plan::{
 };
 use convoy::frame::{PixelFormat, Shape};
 use convoy::tensor::{Convolution, Pooling, Reduce, Windows};
+use sha2::{Digest, Sha256};
 
 const ARCHITECTURES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
 /// What a block has everywhere without asking.
@@ -45,6 +49,16 @@ fn separable(radius: usize) -> PlaneOp {
     PlaneOp::Separable(Separable { row: taps(), col: taps(), scale: 1.0, bias: 0.0 })
 }
 
+/// Weights that need both of their parts.
+fn mean(radius: usize) -> PlaneOp {
+    let taps = || vec![1.0 / (2 * radius + 1) as f32; 2 * radius + 1].into();
+    PlaneOp::Separable(Separable { row: taps(), col: taps(), scale: 1.0, bias: 0.0 })
+}
+
+fn fractional(width: usize, height: usize) -> PlaneOp {
+    PlaneOp::Direct(Direct { width, height, taps: vec![0.1; width * height].into(), scale: 1.0, bias: 0.0 })
+}
+
 fn direct(width: usize, height: usize) -> PlaneOp {
     PlaneOp::Direct(Direct { width, height, taps: vec![1.0; width * height].into(), scale: 1.0, bias: 0.0 })
 }
@@ -69,7 +83,12 @@ fn tasks() -> Vec<Task> {
         task(separable(7), 8),
         task(separable(7), 32),
         task(separable(7), 16),
+        task(mean(7), 8),
+        task(mean(15), 8),
+        task(mean(15), 10),
+        task(mean(32), 8),
         task(direct(7, 7), 8),
+        task(direct(9, 9), 8),
         task(direct(31, 31), 8),
         task(direct(3, 3), 8),
         task(direct(3, 3), 16),
@@ -77,8 +96,12 @@ fn tasks() -> Vec<Task> {
         task(separable(1), 8),
         Task { border: Border::Wrap, ..task(direct(5, 5), 16) },
         Task { border: Border::Clamp, ..task(separable(2), 32) },
+        task(fractional(7, 7), 8),
+        task(fractional(31, 31), 32),
         task(direct(7, 7), 16),
         task(boxed(15, 1), 8),
+        task(boxed(31, 1), 8),
+        task(boxed(31, 1), 10),
         task(boxed(15, 2), 10),
         task(boxed(2, 2), 8),
         task(PlaneOp::Unsharp(Unsharp { size_x: 5, size_y: 5, amount: 65536 }), 8),
@@ -89,6 +112,7 @@ fn tasks() -> Vec<Task> {
         task(extremum(31), 8),
         task(extremum(15), 32),
         task(median(1), 8),
+        task(median(7), 8),
         task(median(2), 16),
         task(median(2), 32),
         task(PlaneOp::Pool(Pool { kind: PoolKind::Mean, kernel: 3, stride: 2, pad: 1, dilation: 1 }), 8),
@@ -129,6 +153,80 @@ fn resources(log: &str) -> Vec<(String, u32, u32, u32)> {
         }
     }
     found
+}
+
+/// Logs of earlier runs, below the build folder: compiling everything again takes a minute of all cores, and what has not
+/// changed compiles as it did.
+struct Logs {
+    folder: PathBuf,
+    /// What all compilations share: the compiler itself and how it is called.
+    common: String,
+}
+
+impl Logs {
+    fn new(folder: &Path, nvrtc: &Nvrtc) -> Self {
+        let library = fs::canonicalize(nvrtc.path()).unwrap_or_else(|_| nvrtc.path().to_path_buf());
+        let state = fs::metadata(&library).map(|m| (m.len(), m.modified().ok()));
+        let call = hex(include_bytes!("../src/backend/cuda/compile.rs"));
+        fs::create_dir_all(folder).unwrap();
+        Self { folder: folder.to_path_buf(), common: format!("{:?} {} {state:?} {call}", nvrtc.version(), library.display()) }
+    }
+
+    /// Where the log of a request is kept: everything that the compiler reads is in the name.
+    fn path(&self, request: &Request) -> PathBuf {
+        let hash = source(request.file).map_or("", |s| s.hash);
+        self.folder.join(hex(format!("{}\n{request}\n{hash}", self.common).as_bytes()))
+    }
+
+    /// The log, if it is whole.
+    fn recall(&self, request: &Request) -> Option<String> {
+        let text = fs::read_to_string(self.path(request)).ok()?;
+        let (digest, log) = text.split_once('\n')?;
+        (digest == hex(log.as_bytes())).then(|| log.to_owned())
+    }
+
+    fn keep(&self, request: &Request, log: &str) {
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder).unwrap();
+        std::io::Write::write_all(&mut file, format!("{}\n{log}", hex(log.as_bytes())).as_bytes()).unwrap();
+        file.persist(self.path(request)).unwrap();
+    }
+
+    /// Removes what no request of `wanted` asks for.
+    fn tidy<'a>(&self, wanted: impl Iterator<Item = &'a Request>) {
+        let wanted: HashSet<PathBuf> = wanted.map(|request| self.path(request)).collect();
+        for entry in fs::read_dir(&self.folder).unwrap().flatten().filter(|entry| !wanted.contains(&entry.path())) {
+            drop(fs::remove_file(entry.path()));
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn a_log_is_used_again_only_whole_and_for_the_same_request() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let logs = Logs::new(folder.path(), &nvrtc);
+    let request = Request { file: "copy.cu", defines: vec![("A", 1)], arch: "sm_90".into() };
+    assert!(source("copy.cu").is_some());
+    logs.keep(&request, "a log\nof two lines");
+    assert_eq!(logs.recall(&request).as_deref(), Some("a log\nof two lines"));
+    for other in [
+        Request { arch: "sm_80".into(), ..request.clone() },
+        Request { defines: vec![("A", 2)], ..request.clone() },
+        Request { file: "pool.cu", ..request.clone() },
+    ] {
+        assert_eq!(logs.recall(&other), None, "{other}");
+    }
+    let mut text = fs::read(logs.path(&request)).unwrap();
+    *text.last_mut().unwrap() ^= 1;
+    fs::write(logs.path(&request), text).unwrap();
+    assert_eq!(logs.recall(&request), None, "a changed log");
+    logs.keep(&request, "again");
+    logs.tidy(std::iter::empty());
+    assert_eq!(logs.recall(&request), None, "a log that nobody wants");
 }
 
 /// The kernels of layers over tensors: a heavy parameter set for each.
@@ -214,6 +312,9 @@ fn every_row_compiles_for_every_architecture_without_spills() {
     for arch in ARCHITECTURES {
         jobs.extend(requests.iter().map(|(r, entries)| (Request { arch: arch.to_owned(), ..r.clone() }, entries)));
     }
+    let logs = Logs::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"), &nvrtc);
+    logs.tidy(jobs.iter().map(|(request, _)| request));
+    let compiled = AtomicUsize::new(0);
     let (count, queue, problems) = (jobs.len(), Mutex::new(jobs), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -221,15 +322,26 @@ fn every_row_compiles_for_every_architecture_without_spills() {
                 loop {
                     let Some((request, entries)) = queue.lock().unwrap().pop() else { break };
                     let report = |text: String| problems.lock().unwrap().push(format!("{request}: {text}"));
-                    let (cubin, log) = match nvrtc.compile(&request, true) {
-                        Ok(done) => done,
-                        Err(error) => {
-                            report(error.to_string());
-                            continue;
-                        }
+                    let log = match logs.recall(&request) {
+                        Some(log) => log,
+                        None => match nvrtc.compile(&request, true) {
+                            Ok((cubin, log)) if !cubin.is_empty() => {
+                                compiled.fetch_add(1, Ordering::Relaxed);
+                                logs.keep(&request, &log);
+                                log
+                            }
+                            Ok(_) => {
+                                report("no machine code".to_owned());
+                                continue;
+                            }
+                            Err(error) => {
+                                report(error.to_string());
+                                continue;
+                            }
+                        },
                     };
                     let found = resources(&log);
-                    if cubin.is_empty() || !entries.iter().all(|e| found.iter().any(|f| f.0 == **e)) {
+                    if !entries.iter().all(|e| found.iter().any(|f| f.0 == **e)) {
                         report(format!("wanted {entries:?} in the log\n{log}"));
                     }
                     for (entry, spills, stack, shared) in found.iter().filter(|f| entries.contains(f.0.as_str())) {
@@ -242,7 +354,8 @@ fn every_row_compiles_for_every_architecture_without_spills() {
         }
     });
     let problems = problems.into_inner().unwrap();
-    println!("{count} compilations of {} requests", requests.len());
+    let compiled = compiled.into_inner();
+    println!("{count} compilations of {} requests, {compiled} of them now, the others in earlier runs", requests.len());
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
@@ -351,7 +464,11 @@ fn a_forced_variant_that_does_not_fit_says_why_and_only_auto_falls_back() {
     assert!(forced(&large, "network").unwrap_err().contains("no such variant of separable kernels"));
     assert_eq!(choose(&large, "", None, 132, 1 << 42).unwrap().0.name, "separable");
     assert_eq!(choose(&task(separable(1), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
-    assert_eq!(choose(&task(direct(7, 7), 8), "", None, 132, 1 << 42).unwrap().0.name, "coarsened");
+    assert_eq!(choose(&task(separable(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "tensor");
+    assert_eq!(choose(&task(separable(7), 12), "", None, 132, 1 << 42).unwrap().0.name, "fused");
+    assert_eq!(choose(&task(direct(7, 7), 8), "", None, 132, 1 << 42).unwrap().0.name, "integer");
+    assert_eq!(choose(&task(direct(7, 7), 12), "", None, 132, 1 << 42).unwrap().0.name, "coarsened");
+    assert_eq!(choose(&task(direct(31, 31), 32), "", None, 132, 1 << 42).unwrap().0.name, "tensor");
     assert_eq!(choose(&task(boxed(7, 1), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
     assert_eq!(choose(&task(boxed(1024, 1), 8), "", None, 132, 1 << 42).unwrap().0.name, "running");
     assert_eq!(choose(&task(boxed(3, 2), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
@@ -359,7 +476,8 @@ fn a_forced_variant_that_does_not_fit_says_why_and_only_auto_falls_back() {
     assert_eq!(choose(&task(extremum(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
     assert_eq!(choose(&task(extremum(500), 8), "", None, 132, 1 << 42).unwrap().0.name, "running");
     assert_eq!(choose(&task(median(2), 8), "", None, 132, 1 << 42).unwrap().0.name, "network");
-    assert_eq!(choose(&task(median(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "select");
+    assert_eq!(choose(&task(median(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "levels");
+    assert_eq!(choose(&task(median(7), 10), "", None, 132, 1 << 42).unwrap().0.name, "select");
     // A plane that passes is copied, whatever is forced for the others.
     assert_eq!(forced(&task(PlaneOp::Copy, 8), "fused"), Ok("vector"));
     // Every operation has a way without a wish, at any size.

@@ -73,7 +73,7 @@ fn the_matrix_of_containers() {
                     let beside = |name: &str| c.times(name, "a")[0] - picture_times(&c, name)[0];
                     let moved = beside(&output) - beside(input);
                     assert!(moved.abs() < 0.0016, "{case}: the sound moves by {moved}");
-                    assert!(!said.contains("audio stream"), "{case}: {said}");
+                    assert!(!said.contains("left out: ") || !said.contains("audio stream #1"), "{case}: {said}");
                 }
             }
             // Words: the same, perhaps in another form, or named.
@@ -82,7 +82,7 @@ fn the_matrix_of_containers() {
                     assert!(said.contains(&format!("subtitle stream #2 ({codec}) is left out: ")), "{case}: {said}");
                 } else {
                     assert_eq!(cues(&c.text(&output, "0:s")), cues(&c.text(input, "0:s")), "{case}");
-                    assert!(!said.contains("subtitle stream"), "{case}: {said}");
+                    assert!(!said.contains("subtitle stream #2"), "{case}: {said}");
                 }
             }
         }

@@ -261,14 +261,23 @@ fn credentials_are_never_printed_nor_written() {
     }
 }
 
+/// A port that is free now.
+fn port() -> u16 {
+    std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Whether this ffmpeg has a protocol.
+fn has_protocol(name: &str) -> bool {
+    let out = std::process::Command::new("ffmpeg").args(["-hide_banner", "-protocols"]).output().unwrap();
+    String::from_utf8_lossy(&out.stdout).lines().any(|l| l.trim() == name)
+}
+
 #[test]
-fn live_inputs_are_read_and_outputs_fed_over_the_network() {
+fn an_output_is_fed_over_the_network() {
     let c = Clips::new();
     c.make("a.ts", "-f lavfi -i testsrc2=size=64x48:rate=25:duration=2 -pix_fmt yuv420p -c:v libx264 -preset ultrafast -g 5");
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    // ffmpeg listens, convoy sends.
-    let url = format!("tcp://127.0.0.1:{port}");
-    let listener = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("tcp://{}", listener.local_addr().unwrap());
     let reader = std::thread::spawn(move || {
         let mut bytes = Vec::new();
         listener.accept().unwrap().0.read_to_end(&mut bytes).unwrap();
@@ -278,4 +287,49 @@ fn live_inputs_are_read_and_outputs_fed_over_the_network() {
     assert!(done.status.success(), "{}", stderr(&done));
     c.write("received.ts", reader.join().unwrap());
     assert_eq!(c.frame_hashes("received.ts", &[]).len(), 50);
+}
+
+/// Starts ffmpeg; the test waits for its end.
+fn start_ffmpeg(args: &[&str]) -> std::process::Child {
+    std::process::Command::new("ffmpeg").args(["-hide_banner", "-nostdin", "-v", "error", "-y"]).args(args).spawn().unwrap()
+}
+
+#[test]
+fn srt_streams_come_in_and_a_sender_that_leaves_ends_the_file() {
+    if !has_protocol("srt") {
+        println!("skipped: this ffmpeg has no SRT");
+        return;
+    }
+    let c = Clips::new();
+    c.make("a.ts", "-f lavfi -i testsrc2=size=64x48:rate=25:duration=3 -pix_fmt yuv420p -c:v libx264 -preset ultrafast -g 5");
+    let url = format!("srt://127.0.0.1:{}", port());
+    let mut sender = start_ffmpeg(&["-re", "-i", &c.at("a.ts"), "-c", "copy", "-f", "mpegts", &format!("{url}?mode=listener")]);
+    std::thread::sleep(Duration::from_millis(700));
+    let done = c.try_run(&url, "o.mkv", &["--vf", "gblur"]);
+    let _ = sender.wait();
+    let said = stderr(&done);
+    assert!(done.status.success() && said.contains("ended early"), "{said}");
+    // What is sent before the receiver is ready, or while it closes, is lost on the way.
+    let frames = c.frame_hashes("o.mkv", &[]).len();
+    assert!((40..=75).contains(&frames), "{frames}: {said}");
+}
+
+#[test]
+fn rtsp_streams_come_in() {
+    let c = Clips::new();
+    c.make("a.mp4", "-f lavfi -i testsrc2=size=64x48:rate=25:duration=3 -f lavfi -i sine=duration=3 -pix_fmt yuv420p -c:v libx264 -preset ultrafast -g 5 -c:a aac");
+    let url = format!("rtsp://127.0.0.1:{}/live", port());
+    let sender = {
+        let (clip, url) = (c.at("a.mp4"), url.clone());
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(700));
+            start_ffmpeg(&["-re", "-i", &clip, "-c", "copy", "-f", "rtsp", "-rtsp_transport", "tcp", &url]).wait()
+        })
+    };
+    let done = c.try_run(&url, "o.mkv", &["--in-opt", "rtsp_flags=listen", "--vf", "gblur"]);
+    let _ = sender.join();
+    assert!(done.status.success(), "{}", stderr(&done));
+    let frames = c.frame_hashes("o.mkv", &[]).len();
+    assert!((60..=75).contains(&frames), "{frames}: {}", stderr(&done));
+    assert_eq!(c.streams("o.mkv"), ["video h264", "audio aac"]);
 }

@@ -129,11 +129,15 @@ fn frame_rates_survive() {
         let exact = if rate == "120000/1001" { exact } else { String::new() };
         c.make("a.mp4", &format!("-f lavfi -i testsrc2=size=64x48:rate={rate}:duration=2 {exact} {H264}"));
         c.make("a.mkv", "-r RATE -i DIR/a.mp4 -c copy".replace("RATE", rate).as_str());
-        for (input, output) in [("a.mp4", "o.mp4"), ("a.mp4", "o.mkv"), ("a.mkv", "o.mkv"), ("a.mp4", "o.mov")] {
+        for (input, output) in [("a.mp4", "o.mp4"), ("a.mp4", "o.mkv"), ("a.mkv", "o.mkv"), ("a.mp4", "o.mov"), ("a.mp4", "o.avi")] {
             c.run(input, output, &[]);
             let rates = |name: &str| c.entry(name, "v", "stream=r_frame_rate,avg_frame_rate");
             // Matroska stores the duration of a picture in whole nanoseconds: ffmpeg itself writes 19001/317 for 60000/1001.
             let judge = if output.ends_with("mkv") { "a.mkv" } else { "a.mp4" };
+            if output == "o.avi" && rate == "120000/1001" {
+                // This input's last picture has no duration, so its rate is not known to be constant.
+                continue;
+            }
             let exact = format!("{rate},{rate}");
             assert!(rates(output)[0] == exact || rates(output) == rates(judge), "{rate}: {output}: {:?} {:?}", rates(output), rates(judge));
             assert!(judge == "a.mkv" || rates(output)[0].starts_with(&format!("{rate},")), "{rate}: {output}");

@@ -9,6 +9,7 @@ use std::time::Instant;
 use ffmpeg_next::ffi;
 
 use super::counters::MediaCounters;
+use super::decoder::{Decoder, SourceOptions, open_decoder};
 use super::format::Way;
 use super::info::{SourceInfo, StreamKind};
 use super::input::{Demuxer, InputSpec};
@@ -16,15 +17,13 @@ use super::intake::Intake;
 use super::owned::AvFrame;
 use super::reader::{Open, Reader};
 use super::sequence::Images;
-use super::slab::SlabAllocator;
 use super::window::{MICROSECONDS, Place, Window};
 use super::{Packet, Rational, av_failed, format, log, rescale, timestamp};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::frame::{Frame, FrameLayout, FrameTime, Shape};
 use crate::frame_log::FrameLog;
-use crate::pipeline::{self, Item, Source};
-use crate::pool::{Budget, HostMem};
+use crate::pipeline::{Item, Source};
 
 /// Consecutive decoder errors without a frame or packet in between, after which the decoder counts as stuck.
 const STUCK: u32 = 10_000;
@@ -32,33 +31,6 @@ const STUCK: u32 = 10_000;
 /// How far before the wanted time a key picture is looked for, in microseconds, one try after the other. The first leaves
 /// room for sound that lies before its pictures; the last is the beginning.
 const SEEK_BACK_US: [i64; 4] = [1_000_000, 10_000_000, 100_000_000, 1 << 50];
-
-/// Where frames are decoded to, and with how many threads.
-#[derive(Clone)]
-pub struct SourceOptions {
-    /// Host memory of the device that will filter.
-    pub mem: Arc<dyn HostMem>,
-    /// What all pools of the run may take together.
-    pub budget: Arc<Budget>,
-    /// Decoder threads; None lets FFmpeg choose.
-    pub threads: Option<usize>,
-}
-
-struct Decoder {
-    context: *mut ffi::AVCodecContext,
-    // Freed after the context: its threads call it until they are joined.
-    allocator: Box<SlabAllocator>,
-}
-
-// SAFETY: a codec context is used by one thread at a time; the allocator is Sync.
-unsafe impl Send for Decoder {}
-
-impl Drop for Decoder {
-    fn drop(&mut self) {
-        // SAFETY: owned; joins the codec's threads.
-        unsafe { ffi::avcodec_free_context(&mut self.context) }
-    }
-}
 
 /// An opened input that is about to be decoded.
 pub(super) struct Start {
@@ -542,45 +514,4 @@ impl DecodeSource {
 fn compare(a: i64, a_base: Rational, b: i64, b_base: Rational) -> std::cmp::Ordering {
     // SAFETY: pure arithmetic; time bases of streams are positive.
     unsafe { ffi::av_compare_ts(a, a_base.av(), b, b_base.av()) }.cmp(&0)
-}
-
-fn open_decoder(demuxer: &Demuxer, info: &SourceInfo, options: &SourceOptions, threads: Option<usize>) -> Result<Decoder> {
-    let operation = format!("cannot decode input '{}'", info.name);
-    let stream = info.video_stream().ok_or_else(|| Error::failed(&operation, "it has no video stream"))?;
-    let mark = log::Mark::now();
-    // SAFETY: the parameters belong to the info; the context is fresh and owned at once; the allocator is boxed beside it
-    // and dropped after it.
-    unsafe {
-        let codec = ffi::avcodec_find_decoder(stream.params.get().codec_id);
-        if codec.is_null() {
-            return Err(Error::failed(operation, format!("this FFmpeg has no decoder for {}", info.codec))
-                .hint("convoy doctor lists the codecs found"));
-        }
-        let context = ffi::avcodec_alloc_context3(codec);
-        if context.is_null() {
-            return Err(Error::failed(operation, "out of memory"));
-        }
-        let allocator = SlabAllocator::new(Arc::clone(&options.mem), Arc::clone(&options.budget));
-        let decoder = Decoder { context, allocator };
-        let code = ffi::avcodec_parameters_to_context(context, stream.params.get());
-        if code < 0 {
-            return Err(av_failed(operation, code, mark));
-        }
-        decoder.allocator.attach(context);
-        let c = &mut *context;
-        c.pkt_timebase = stream.time_base.av();
-        c.framerate = ffi::av_guess_frame_rate(demuxer.as_ptr(), *(*demuxer.as_ptr()).streams.add(info.video), std::ptr::null_mut());
-        // Or FFmpeg rounds a crop's left edge to its SIMD alignment.
-        c.flags |= ffi::AV_CODEC_FLAG_UNALIGNED as libc::c_int;
-        c.thread_count = options.threads.or(threads).map_or(0, |n| i32::try_from(n).unwrap_or(0));
-        // The codec's threads start here and inherit the priority.
-        let (decoder, code) = pipeline::yielding(move || {
-            let code = ffi::avcodec_open2(decoder.context, std::ptr::null(), std::ptr::null_mut());
-            (decoder, code)
-        })?;
-        if code < 0 {
-            return Err(av_failed(operation, code, mark));
-        }
-        Ok(decoder)
-    }
 }

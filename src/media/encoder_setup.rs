@@ -179,7 +179,9 @@ pub(super) fn open_context(request: &EncoderRequest<'_>, plan: &Plan) -> Result<
     unsafe { ffi::av_reduce(&mut reduced.num, &mut reduced.den, i64::from(input.num), i64::from(input.den), 65_535) };
     let mut bases = vec![input, Rational::from(reduced), rate.inverse()];
     let constant = info.frame_rate.zip(info.average_rate).is_some_and(|(a, b)| a == b);
-    if request.spec.bitrate.is_some() && constant && counts_by_time_base(&request.chosen.codec_name()) {
+    let rate_controlled = request.spec.bitrate.is_some() && counts_by_time_base(&request.chosen.codec_name());
+    // AVI takes the time base for the frame rate too.
+    if constant && (rate_controlled || request.chosen.container_name() == "avi") {
         bases.insert(0, rate.inverse());
     }
     bases.retain(|b| b.positive().is_some());

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use ffmpeg_next::ffi;
 
-use super::decode::{DecodeSource, SourceOptions, Start};
+use super::decode::{DecodeSource, Start};
+use super::decoder::SourceOptions;
 use super::info::SourceInfo;
 use super::io::{FdInput, Interrupt};
 use super::owned::{self, Dict};

@@ -7,7 +7,7 @@ use ffmpeg_next::ffi;
 
 use super::convert::{Converter, Picture};
 use super::counters::MediaCounters;
-use super::decode::SourceOptions;
+use super::decoder::SourceOptions;
 use super::format;
 use super::input::OnChange;
 use super::owned::AvFrame;

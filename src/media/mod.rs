@@ -18,6 +18,7 @@ mod convert;
 mod copy_params;
 mod counters;
 mod decode;
+mod decoder;
 mod doctor;
 mod encode;
 mod encoder_setup;
@@ -46,7 +47,8 @@ mod two_pass;
 mod window;
 
 pub use counters::MediaCounters;
-pub use decode::{DecodeSource, SourceOptions};
+pub use decode::DecodeSource;
+pub use decoder::SourceOptions;
 pub use doctor::{Doctor, Part, doctor};
 pub use encode::VideoEncoder;
 pub use info::{Colour, SourceInfo, StreamInfo, StreamKind};

@@ -186,6 +186,11 @@ impl Reader {
                     }
                 }
                 _ if code == ffi::AVERROR(libc::EAGAIN) => pause(2),
+                // What came before is worth keeping: a sender that goes away looks like this (SRT), and so does a broken disk.
+                _ if self.pictures > 0 => {
+                    self.counters.end_early(format!("input '{}' ended early: {}", self.name, describe(code)));
+                    return Ok(None);
+                }
                 _ => return Err(read_error(&self.name, code, mark)),
             }
         }

@@ -85,6 +85,7 @@ impl Wanted<'_> {
         let mut lost = trial::missing(&self.tags(), kept.as_ref().map_or(&none, |t| &t.file));
         // A transport stream names its services, which are made when packets come.
         lost.retain(|key| container != "mpegts" || !key.starts_with("service_"));
+        lost.retain(|key| !describes_the_writer(key));
         // MP4 dates its tracks, which an empty file has not.
         lost.retain(|key| !is_mov(&container) || key != "creation_time");
         if !lost.is_empty() {
@@ -108,8 +109,8 @@ impl Wanted<'_> {
             }
             // Languages travel beside the streams in a transport stream.
             lost.retain(|key| container != "mpegts" || key != "language");
-            // MP4's demuxer makes these up for every track; nobody wrote them. The encoder names itself again.
-            lost.retain(|key| !["handler_name", "vendor_id", "encoder"].iter().any(|k| key.eq_ignore_ascii_case(k)));
+            lost.retain(|key| !describes_the_writer(key));
+            lost.retain(|key| key != "language" || wanted.get(c"language").is_some_and(|l| l != "und"));
             if !lost.is_empty() {
                 warnings.push(left_out(&lost, &format!(" of {}", carried.stream.label()), &container));
             }
@@ -145,6 +146,29 @@ impl Wanted<'_> {
         STALE_TAGS.iter().for_each(|tag| metadata.remove(tag));
         metadata
     }
+}
+
+/// Tags about the program that wrote the old file and the file's own identity, which nobody misses: the encoder's name, what
+/// MP4's demuxer makes up for every track, what every MXF begins with.
+fn describes_the_writer(key: &str) -> bool {
+    const KEYS: [&str; 15] = [
+        "encoder",
+        "handler_name",
+        "vendor_id",
+        "operational_pattern_ul",
+        "uid",
+        "generation_uid",
+        "company_name",
+        "product_name",
+        "product_version_num",
+        "product_version",
+        "application_platform",
+        "product_uid",
+        "toolkit_version_num",
+        "material_package_umid",
+        "file_package_umid",
+    ];
+    KEYS.iter().any(|k| key.eq_ignore_ascii_case(k))
 }
 
 /// "the tags 'a', 'b' of audio stream #1 (aac) are left out: mp4 cannot hold them".

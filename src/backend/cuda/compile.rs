@@ -335,6 +335,11 @@ impl Compiler {
         }
     }
 
+    /// Whether there is an NVRTC, so that every kernel can be had.
+    pub fn compiles(&self) -> bool {
+        self.nvrtc.is_ok()
+    }
+
     /// Whether [`Compiler::cubin`] can succeed.
     pub fn can(&self, request: &Request) -> bool {
         self.nvrtc.is_ok() || self.pack.as_ref().is_some_and(|pack| pack.contains(request))

@@ -1,5 +1,6 @@
 //! Each variant's launches for a task, or why it does not fit.
 
+use super::lower_box;
 use super::spec::{Buffer, Finish, Params, Spec, Weights, bucket, centre, centred_taps, sum};
 use super::variants::{Task, family};
 use crate::filter::Border;
@@ -152,6 +153,9 @@ pub(super) fn lower_box_fused(task: &Task, op: BoxMean) -> Result<Vec<Spec>, Str
     if op.power != 1 {
         return lower_box_powers(task, op);
     }
+    if let Ok(specs) = lower_box::packed(task, op) {
+        return Ok(specs);
+    }
     // Ones as taps. Exact for integers up to 12 bits and 15 x 15: the sums are whole, and a mean's distance from a tie, half
     // of 1/225, is above the product's error of 4096 / 2^24. Faster there, since nothing waits for a prefix sum.
     if format.sample() == Sample::F32 || (format.depth <= 12 && rx.max(ry) <= 7) {
@@ -244,6 +248,9 @@ fn rims(radius: usize, power: usize, reach: usize, border: Border) -> Vec<f32> {
 }
 
 pub(super) fn lower_box_running(task: &Task, op: BoxMean) -> Vec<Spec> {
+    if let Ok(specs) = lower_box::wide(task, op) {
+        return specs;
+    }
     let format = task.format();
     let float = format.sample() == Sample::F32;
     let windows = [(2 * op.radius_x + 1) as u64, (2 * op.radius_y + 1) as u64];

@@ -275,6 +275,8 @@ pub(super) fn slack(name: &str, task: &Task) -> f64 {
         "winograd" if task.format().sample() == Sample::F32 => 2e-6,
         // Its sums are floats, which hold deep samples to 1/512 of a code value.
         "gemm" if deep => 4e-6,
+        // Two bfloat16 for each weight and sample: 2^-18 each, and as much for the product of the lower parts, which is left out.
+        "tensor" if task.format().sample() == Sample::F32 => 1.2e-5,
         _ => 0.0,
     }
 }

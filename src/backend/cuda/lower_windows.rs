@@ -14,6 +14,10 @@ const WIDEN_FROM: usize = 15;
 const PROBES: usize = 5;
 /// Largest radius of the median networks.
 const NETWORK_RADIUS: usize = 2;
+/// Largest radii of the median by levels, and rows of its tile.
+const LEVELS_RADIUS: usize = 8;
+const LEVELS_RADIUS_DOWN: usize = 24;
+const LEVELS_ROWS: usize = 18;
 /// What a block has everywhere without asking, less what kernels declare themselves.
 const SHARED_BYTES: usize = 46 << 10;
 /// Most samples of a pooling window that is unrolled.
@@ -153,6 +157,23 @@ pub(super) fn lower_median_network(task: &Task) -> Result<Vec<Spec>, String> {
     let rows = if task.format().sample() == Sample::F32 { TILED_ROWS / 2 } else { TILED_ROWS };
     let spec = shuffled(task, "order.cu", "median__network", rows).define("RANK", op.rank);
     Ok(vec![spec.define("RADIUS_X", op.radius_x).define("RADIUS_Y", op.radius_y)])
+}
+
+pub(super) fn lower_median_levels(task: &Task) -> Result<Vec<Spec>, String> {
+    let PlaneOp::Median(op) = task.op else { return Err(wrong(&task.op)) };
+    let count = (2 * op.radius_x + 1) * (2 * op.radius_y + 1);
+    if task.format().sample() != Sample::U8 || task.components != 1 {
+        return Err("it takes planes of 8-bit samples of one component".to_owned());
+    }
+    if op.radius_x > LEVELS_RADIUS || op.radius_y > LEVELS_RADIUS_DOWN || count > 255 {
+        return Err(format!(
+            "its windows have 255 samples at most and a radius of {LEVELS_RADIUS} across and {LEVELS_RADIUS_DOWN} down; this filter's have {count}, {} and {}",
+            op.radius_x, op.radius_y
+        ));
+    }
+    let spec = Spec::new(task, "median_levels.cu", "median__levels").define("RADIUS_X", op.radius_x).define("RADIUS_Y", op.radius_y);
+    let spec = spec.define("RANK", op.rank).define("TILE_Y", LEVELS_ROWS);
+    Ok(vec![spec.tile(496, LEVELS_ROWS).threads(256)])
 }
 
 pub(super) fn lower_median_select(task: &Task) -> Result<Vec<Spec>, String> {

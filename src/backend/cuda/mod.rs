@@ -21,7 +21,10 @@ pub mod launch;
 pub mod library;
 mod lookup;
 mod lower;
+mod lower_box;
+mod lower_direct;
 mod lower_race;
+mod lower_tensor;
 mod lower_windows;
 pub mod measure;
 pub mod pack;
@@ -170,10 +173,11 @@ impl Cuda {
         let mut launches = Vec::new();
         let mut notes = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
-            for task in Task::of_step(step) {
-                let forced = step.variant.as_deref().or(variant);
-                let Choice { row, specs, .. } =
-                    variants::pick_ready(&task, &step.label, forced, machine, self.tuning.find(&task), &|s| self.ready(s))?;
+            let forced = step.variant.as_deref().or(variant);
+            let pick =
+                |task: &Task| variants::pick_ready(task, &step.label, forced, machine, self.tuning.find(task), &|specs| self.ready(specs));
+            for task in Task::of_step(step).into_iter().flat_map(|task| self.split(task, &pick)) {
+                let Choice { row, specs, .. } = pick(&task)?;
                 for spec in &specs {
                     launches.push((index, self.load(spec, step)?));
                 }
@@ -191,6 +195,11 @@ impl Cuda {
 
     fn module(&self, request: &Request) -> Option<Arc<Module>> {
         self.modules().get(request).map(Arc::clone)
+    }
+
+    /// The task, or without a compiler, where the kernel pack has nothing for so many planes, each plane by itself.
+    fn split(&self, task: Task, pick: &dyn Fn(&Task) -> Result<Choice>) -> Vec<Task> {
+        if self.compiler.compiles() || pick(&task).is_ok() { vec![task] } else { task.one_by_one() }
     }
 
     /// Whether all kernels of a variant are compiled or can be.

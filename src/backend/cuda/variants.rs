@@ -14,12 +14,13 @@ use super::lower_race::{
     lower_winograd4, slack,
 };
 use super::lower_windows::{
-    lower_compass_naive, lower_compass_tiled, lower_extremum_fused, lower_extremum_naive, lower_extremum_running, lower_median_naive,
-    lower_median_network, lower_median_select, lower_morphology_naive, lower_morphology_tiled, lower_pixelate_blocks, lower_pixelate_naive,
-    lower_pool_naive, lower_pool_tiled,
+    lower_compass_naive, lower_compass_tiled, lower_extremum_fused, lower_extremum_naive, lower_extremum_running, lower_median_levels,
+    lower_median_naive, lower_median_network, lower_median_select, lower_morphology_naive, lower_morphology_tiled, lower_pixelate_blocks,
+    lower_pixelate_naive, lower_pool_naive, lower_pool_tiled,
 };
 use super::spec::Spec;
 use super::tuning::Times;
+use super::{lower_direct, lower_tensor};
 use crate::error::{Error, Result};
 use crate::filter::Border;
 use crate::filter::plan::{Plan, PlaneOp, Step};
@@ -65,6 +66,11 @@ impl Task {
             }
         }
         tasks
+    }
+
+    /// Each plane as a task of its own.
+    pub fn one_by_one(&self) -> Vec<Self> {
+        self.planes.iter().map(|&plane| Self { planes: vec![plane], ..self.clone() }).collect()
     }
 
     pub(super) fn format(&self) -> PixelFormat {
@@ -150,10 +156,10 @@ impl Variant {
         slack(self.name, task)
     }
 
-    /// Whether it keeps the tolerance that the automatic choice promises: exact, or floats to 1e-5.
+    /// Whether it keeps the tolerance that the automatic choice promises: exact, or floats to 1.5e-5.
     fn exact(&self, task: &Task) -> bool {
         let slack = self.slack(task);
-        slack == 0.0 || (task.format().sample() == Sample::F32 && slack <= 1e-5)
+        slack == 0.0 || (task.format().sample() == Sample::F32 && slack <= 1.5e-5)
     }
 
     /// What it is estimated to cost.
@@ -235,6 +241,19 @@ pub static TABLE: &[Variant] = &[
         },
     },
     Variant {
+        name: "tensor",
+        family: "separable",
+        about: "both passes as products with banded Toeplitz matrices on tensor cores, weights and sums as two halves each; tiles of 128x64, samples of up to 10 bits, radius up to 32",
+        lower: |task| match &task.op {
+            PlaneOp::Separable(op) => lower_tensor::separable(task, op),
+            other => Err(wrong(other)),
+        },
+        cost: |task| {
+            let (w, h) = extent(task);
+            Cost { bytes: io_bytes(task), instructions: 24.0 + 0.3 * (w + h), launches: 1.0 }
+        },
+    },
+    Variant {
         name: "separable",
         family: "separable",
         about: "two launches through a float plane in device memory, any radius; 8 sums per thread",
@@ -265,6 +284,46 @@ pub static TABLE: &[Variant] = &[
         cost: |task| Cost { bytes: io_bytes(task), instructions: 1.15 * taps_of(task) + 12.0, launches: 1.0 },
     },
     Variant {
+        name: "integer",
+        family: "direct",
+        about: "whole weights from -128 to 127 on 8-bit samples, four taps per instruction, 8x4 exact sums per thread in registers; up to 9x9 taps",
+        lower: |task| match &task.op {
+            PlaneOp::Direct(op) => lower_direct::integer(task, op),
+            other => Err(wrong(other)),
+        },
+        cost: |task| {
+            let (w, h) = extent(task);
+            Cost { bytes: io_bytes(task), instructions: 1.6 * h * (w / 4.0).ceil() + 16.0, launches: 1.0 }
+        },
+    },
+    Variant {
+        name: "registers",
+        family: "direct",
+        about: "up to 3x3 taps on float samples, 4x4 sums per thread in registers, neighbours by shuffle: no shared memory, no barrier",
+        lower: |task| match &task.op {
+            PlaneOp::Direct(op) => lower_direct::registers(task, op),
+            other => Err(wrong(other)),
+        },
+        cost: |task| Cost { bytes: io_bytes(task), instructions: 1.3 * taps_of(task) + 12.0, launches: 1.0 },
+    },
+    Variant {
+        name: "tensor",
+        family: "direct",
+        about: "a product with a banded Toeplitz matrix per row of weights on tensor cores, weights (and floats) in two parts; tiles of 128x64 or 128x32, integer samples of up to 10 bits or floats, up to 65x65 taps",
+        lower: |task| match &task.op {
+            PlaneOp::Direct(op) => lower_tensor::direct(task, op),
+            other => Err(wrong(other)),
+        },
+        cost: |task| {
+            let (w, h) = extent(task);
+            // A product of 16 columns for each part of the weights (and of floats) and row.
+            let whole = matches!(&task.op, PlaneOp::Direct(op) if op.taps.iter().all(|w| w.fract() == 0.0 && w.abs() <= 128.0));
+            let parts = if task.format().sample() == Sample::F32 { 2.0 } else { 1.0 } + if whole { 0.0 } else { 1.0 };
+            let steps = 1.0 + (w * task.components as f64 / 16.0).ceil();
+            Cost { bytes: io_bytes(task), instructions: 30.0 + 1.7 * parts * steps * h, launches: 1.0 }
+        },
+    },
+    Variant {
         name: "naive",
         family: "box",
         about: "a thread per sample, the whole window from global memory (L1); one pass, windows up to 16129 samples",
@@ -274,7 +333,7 @@ pub static TABLE: &[Variant] = &[
     Variant {
         name: "fused",
         family: "box",
-        about: "one launch. Radius up to 7 (float: 32), and radius times power up to 32: the fused separable kernel. One pass up to 31: packed column sums slide down 8 rows, windows from a prefix sum across the warp",
+        about: "one launch. 8 bits, one pass, radius up to 31: packed column sums by prefix sums down, windows slide across two samples an instruction. Radius times power up to 32: the fused separable kernel. Deeper samples up to 31: column sums slide down 8 rows, windows from a prefix sum across the warp",
         lower: |task| match &task.op {
             PlaneOp::Box(op) => lower_box_fused(task, *op),
             other => Err(wrong(other)),
@@ -287,7 +346,7 @@ pub static TABLE: &[Variant] = &[
     Variant {
         name: "running",
         family: "box",
-        about: "one launch per direction and pass through device memory, windows as differences of prefix sums: any radius, any number of passes",
+        about: "one launch per direction and pass through device memory, windows as differences of prefix sums, or sliding down from them where one pass fits 32 bits: any radius, any number of passes",
         lower: |task| match &task.op {
             PlaneOp::Box(op) => Ok(lower_box_running(task, *op)),
             other => Err(wrong(other)),
@@ -409,6 +468,13 @@ pub static TABLE: &[Variant] = &[
         about: "selection network in registers, two samples of 16 bits per instruction, sorted columns lent by shuffle; radius up to 2, any rank",
         lower: lower_median_network,
         cost: |task| Cost { bytes: io_bytes(task), instructions: 4.0 * taps_of(task) + 10.0, launches: 1.0 },
+    },
+    Variant {
+        name: "levels",
+        family: "median",
+        about: "counts of samples at a level or above, four to a word, level by level where a tile needs it; 8-bit samples, windows of up to 255, tiles of 496x18",
+        lower: lower_median_levels,
+        cost: |task| Cost { bytes: io_bytes(task), instructions: 1100.0, launches: 1.0 },
     },
     Variant {
         name: "select",
