@@ -73,12 +73,14 @@ fn a_killed_bench_keeps_its_rows() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("b.json");
     let mut command = convoy();
-    command.args(QUICK).args(["--filter", "conv", "--kernel", "3,5,7,9,11,13,15,17,19,21,23,25,27,29,31", "--size", "720p"]);
-    command.args([format!("--json={}", path_str(&json))]).stdout(Stdio::null()).stderr(Stdio::null());
+    // Seconds per case: it is not over when it is killed.
+    command.args(["bench", "--backend", "cpu", "--level", "kernel", "--runs", "101", "--warm-up", "0", "--filter", "conv"]);
+    command.args(["--kernel", "3,5,7,9,11,13,15,17,19,21,23,25,27,29,31", "--size", "96x64"]);
+    command.arg(format!("--json={}", path_str(&json))).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let some =
         || fs::read_to_string(&json).is_ok_and(|text| serde_json::from_str::<Value>(&text).unwrap()["rows"].as_array().unwrap().len() >= 3);
-    wait_until(Duration::from_secs(60), "the first rows", some);
+    wait_until(Duration::from_secs(120), "the first rows", some);
     child.kill().unwrap();
     child.wait().unwrap();
     let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
