@@ -97,6 +97,9 @@ const EVERY_BORDER: &[&str] = &[
 /// Rows that take any parameter of their operation.
 const GENERAL: [&str; 4] = ["naive", "running", "separable", "blocks"];
 
+/// One size for each number of warps that a row of the running box takes, low and high planes among them.
+const BOX_SIZES: [(usize, usize); 5] = [(512, 256), (1024, 576), (1920, 1080), (3840, 2160), (7680, 4320)];
+
 /// Sample types whose kernels differ, and whether the fastest ones are packed too: those of videos' usual formats.
 fn formats() -> Vec<(PixelFormat, bool)> {
     let semi = |format: PixelFormat, high_bits| PixelFormat { packing: Packing::SemiPlanar, high_bits, ..format };
@@ -135,6 +138,14 @@ fn requests(arch: &str) -> Result<Vec<Request>> {
             for border in Border::ALL {
                 // Planes go one by one where there is no kernel for all of them (`Cuda::compile`).
                 wanted.extend(tasks(graph, border)?.into_iter().map(|task| (alone(task), Rows::Named(&GENERAL))));
+            }
+        }
+        // The running box's kernels depend on the frame's size, too.
+        for (width, height) in BOX_SIZES {
+            for border in Border::ALL {
+                let mut plan = filter::plan(&filter::parse("avgblur=100")?, Shape { format, width, height })?;
+                plan.steps.iter_mut().for_each(|step| step.border = border);
+                wanted.extend(plan.steps.iter().flat_map(Task::of_step).map(|task| (alone(task), Rows::Named(&["running"]))));
             }
         }
         for (components, planes) in [(1, vec![0]), (1, vec![0, 1]), (1, vec![1, 2]), (1, vec![0, 1, 2]), (2, vec![1])] {

@@ -175,9 +175,13 @@ fn verify(gpu: &Cuda, shape: Shape, border: Border, op: &PlaneOp, contents: &[Co
     for variant in supporting(&plan) {
         let forced = if *op == PlaneOp::Copy { None } else { Some(variant) };
         let frames = run(gpu, &plan, &options(forced, None), &pictures).unwrap();
+        // A wide Gaussian on the CPU and a variant that states a tolerance of its own may differ in more samples, by no more than it.
+        let allowed = Tolerance::of_plan(&plan).with_slack(&plan, variants::plan_slack(&plan, variant));
+        let samples: usize = wants[0].planes.iter().map(Vec::len).sum();
         for ((frame, want), content) in frames.iter().zip(&wants).zip(contents) {
-            match check(frame, want, Tolerance::EXACT) {
-                Ok(tally) => totals.entry(variant).or_default().add(tally),
+            match check(frame, want, allowed.for_few(samples as u64)) {
+                Ok(tally) if allowed.unequal <= Tolerance::EXACT.unequal => totals.entry(variant).or_default().add(tally),
+                Ok(_) => {}
                 Err(e) => panic!("{op:?} on {shape}, border {}, {content:?}, {variant}: {e}", border.name()),
             }
         }
@@ -262,7 +266,8 @@ fn verify_choice(format: PixelFormat) {
         let deep = format.sample() == Sample::U16 && format.depth > 12 && matches!(op, PlaneOp::Separable(_) | PlaneOp::Direct(_));
         let wants = if deep { pictures.iter().map(|p| expect(&plan, p)).collect() } else { on_cpu(&plan, &pictures) };
         for (frame, want) in run(gpu, &plan, &options(None, None), &pictures).unwrap().iter().zip(&wants) {
-            check(frame, want, Tolerance::EXACT).unwrap_or_else(|e| panic!("{op:?} on {}, border {}: {e}", plan.input, border.name()));
+            check(frame, want, Tolerance::of_plan(&plan).for_few(203 * 97))
+                .unwrap_or_else(|e| panic!("{op:?} on {}, border {}: {e}", plan.input, border.name()));
         }
     }
 }
@@ -304,7 +309,7 @@ fn chains_whose_frames_change_size_match_the_cpu() {
         let pictures: Vec<_> = (0..5).map(|i| Picture::new(input, Content::ALL[i % 4], i as u64)).collect();
         let wants = on_cpu(&plan, &pictures);
         for (frame, want) in run(gpu, &plan, &options(None, None), &pictures).unwrap().iter().zip(&wants) {
-            check(frame, want, Tolerance::EXACT).unwrap_or_else(|e| panic!("{format}: {e}"));
+            check(frame, want, Tolerance::of_plan(&plan).for_few(203 * 97)).unwrap_or_else(|e| panic!("{format}: {e}"));
         }
     }
 }

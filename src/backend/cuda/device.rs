@@ -11,6 +11,9 @@ use cudarc::driver::{DriverError, result, sys};
 
 use crate::error::{Error, Result};
 
+/// `CU_STREAM_PER_THREAD` of cuda.h, a macro there.
+const CU_STREAM_PER_THREAD: usize = 2;
+
 /// Address in device memory.
 pub type DevicePtr = sys::CUdeviceptr;
 
@@ -248,10 +251,10 @@ impl DeviceBuffer {
     /// A device error.
     pub fn fill(&self, byte: u8) -> Result<()> {
         self.context.bind()?;
-        // SAFETY: the range is the buffer.
-        unsafe { result::memset_d8_sync(self.ptr, byte, self.bytes) }
-            // Despite its name it may return early, and streams that do not wait for the default one could overtake it.
-            .and_then(|()| result::ctx::synchronize())
+        // This thread's own default stream: the shared one, and waiting for the whole context, fail while another thread records a graph.
+        let stream = std::ptr::without_provenance_mut(CU_STREAM_PER_THREAD);
+        // SAFETY: the range is the buffer; the driver knows the stream by this number.
+        unsafe { result::memset_d8_async(self.ptr, byte, self.bytes, stream).and_then(|()| result::stream::synchronize(stream)) }
             .map_err(|e| driver_error("cannot fill GPU memory", e))
     }
 }

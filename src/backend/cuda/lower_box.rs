@@ -80,8 +80,8 @@ pub(super) fn wide(task: &Task, op: BoxMean) -> Result<Vec<Spec>, String> {
     let mut down = down.define("STAGED", usize::from(staged)).params(Params::default().ints([op.radius_y as i32]));
     down = down.tile(4 * COLUMN_QUADS, usize::MAX).threads(COLUMN_THREADS).between(Buffer::Source, Buffer::Scratch(0));
     down.shared = if staged { strip } else { 0 };
-    // A warp for every ROW_SPAN samples of the widest row.
-    let threads = 32 * widest.div_ceil(ROW_SPAN).min(16);
+    // A warp for every ROW_SPAN samples of the widest row; by powers of two, so that few compiled kernels cover every width.
+    let threads = 32 * widest.div_ceil(ROW_SPAN).next_power_of_two().min(16);
     let across = Spec::new(task, "box_wide.cu", "box__across").define("THREADS", threads);
     let params = Params::default().ints([op.radius_x as i32, (count / 2) as i32, magic as i32, shift as i32]);
     let mut across = across.params(params).tile(usize::MAX, 1).threads(threads).between(Buffer::Scratch(0), Buffer::Target);
