@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Tests and figures on a machine with a GPU but without Rust: what `docs/measurements.md` quotes.
 #
-# usage: [FRAMES=3000] [ROUNDS=3] [SKIP_TESTS=1] gpu.sh FOLDER   with convoy (make portable), optionally gpu-tests (a test binary), ffmpeg (static), clip.mp4
+# usage: [FRAMES=3000] [ROUNDS=3] [SKIP_TESTS=1] gpu.sh FOLDER   with convoy (make portable), optionally gpu-* (the test binaries: gpu-tests and others), ffmpeg (static), clip.mp4
 # Prints tables; everything runs in FOLDER.
 set -uo pipefail
 cd "${1:?usage: gpu.sh FOLDER}"
-chmod +x convoy gpu-tests ffmpeg 2>/dev/null
+chmod +x convoy gpu-* ffmpeg 2>/dev/null
 export PATH="$PWD:$PATH" CONVOY_REQUIRE_GPU=1
 frames=${FRAMES:-3000}
 section() { printf '\n== %s\n' "$*"; }
@@ -14,7 +14,14 @@ section doctor
 convoy doctor
 if [ -x gpu-tests ] && [ -z "${SKIP_TESTS:-}" ]; then
   section "GPU tests"
-  ./gpu-tests --test-threads 4 2>&1 | tail -25
+  for tests in gpu-*; do
+    [ -x "$tests" ] && { echo "-- $tests"; "./$tests" --test-threads 8 2>&1 | grep -E "FAILED|panicked|differ|test result"; }
+  done
+  # Kernels are in the cache by now. One thread: races are looked for within a launch, and the tool stumbles over many contexts' threads.
+  for tool in memcheck racecheck; do
+    echo "-- $tool"
+    CONVOY_GPU_BRIEF=1 compute-sanitizer --tool "$tool" ./gpu-tests --test-threads 1 2>&1 | grep -E "FAILED|test result|SUMMARY|=========.*(Invalid|Race|Error)" | head -20
+  done
 fi
 
 section "whole jobs: $frames frames of 1080p H.264 to x264 ultrafast"

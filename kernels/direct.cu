@@ -111,7 +111,8 @@ struct Kernel2D {
     Finish finish;
 };
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__banded(const __grid_constant__ Frame f, const __grid_constant__ Kernel2D k) {
+// Four blocks wanted, not more: left to itself the assembler stops at 64 registers on sm_75 and spills one.
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 4) direct__banded(const __grid_constant__ Frame f, const __grid_constant__ Kernel2D k) {
     // BAND rows of TILE + pitch * COMPONENTS samples.
     extern __shared__ float4 band[];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;

@@ -274,6 +274,16 @@ pub static TABLE: &[Variant] = &[
         cost: |task| naive_cost(task, taps_of(task)),
     },
     Variant {
+        name: "registers",
+        family: "direct",
+        about: "up to 3x3 taps on float samples, 4x4 sums per thread in registers, neighbours by shuffle: no shared memory, no barrier",
+        lower: |task| match &task.op {
+            PlaneOp::Direct(op) => lower_direct::registers(task, op),
+            other => Err(wrong(other)),
+        },
+        cost: |task| Cost { bytes: io_bytes(task), instructions: 1.3 * taps_of(task) + 12.0, launches: 1.0 },
+    },
+    Variant {
         name: "coarsened",
         family: "direct",
         about: "tile and halo as floats in shared memory, 4x4 sums per thread in registers; unrolled up to 121 taps, in bands of 16 rows beyond",
@@ -295,16 +305,6 @@ pub static TABLE: &[Variant] = &[
             let (w, h) = extent(task);
             Cost { bytes: io_bytes(task), instructions: 1.6 * h * (w / 4.0).ceil() + 16.0, launches: 1.0 }
         },
-    },
-    Variant {
-        name: "registers",
-        family: "direct",
-        about: "up to 3x3 taps on float samples, 4x4 sums per thread in registers, neighbours by shuffle: no shared memory, no barrier",
-        lower: |task| match &task.op {
-            PlaneOp::Direct(op) => lower_direct::registers(task, op),
-            other => Err(wrong(other)),
-        },
-        cost: |task| Cost { bytes: io_bytes(task), instructions: 1.3 * taps_of(task) + 12.0, launches: 1.0 },
     },
     Variant {
         name: "tensor",
