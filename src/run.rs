@@ -136,13 +136,12 @@ impl Job<'_> {
         let options = BuildOptions { lanes: args.lanes, threads: args.threads, variant: args.variant.clone(), budget };
         let plan = filter::plan(self.filters, started.shape)?;
         let device = if left_to_us(args, &plan) { off_gpu(device, &plan) } else { device };
-        let Lanes { built, output, watch } = self.build(device.as_ref(), &started, &options)?;
+        let Lanes { built, output, watch } = self.build(device.as_ref(), plan, &started, &options)?;
         Ok(Ready { device, started, built, output, watch })
     }
 
-    /// Builds the lanes: for whole frames, or for fields.
-    fn build(&self, device: &dyn Device, started: &Started, options: &BuildOptions) -> Result<Lanes> {
-        let plan = filter::plan(self.filters, started.shape)?;
+    /// Builds the lanes: for whole frames, as `plan` says, or for fields.
+    fn build(&self, device: &dyn Device, plan: Plan, started: &Started, options: &BuildOptions) -> Result<Lanes> {
         if plan.steps.is_empty() {
             // Nothing to compute: the frames pass by, whatever device their memory belongs to.
             return Ok(self.watched(Cpu::new().build(&plan, options)?, &plan));
