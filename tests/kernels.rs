@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use convoy::backend::cuda::compile::{Cache, Nvrtc, Request, SOURCES, source};
+use convoy::backend::cuda::compile::{self, Cache, Nvrtc, Request, SOURCES, source};
 use convoy::backend::cuda::pack::{Builder, Pack};
 use convoy::backend::cuda::tensor::{ConvolutionVariant, PoolVariant};
 use convoy::backend::cuda::variants::{TABLE, Task, choose, family};
@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 
 const ARCHITECTURES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
 /// What a block has everywhere without asking.
-const SHARED_LIMIT: u32 = 48 << 10;
+const SHARED_LIMIT: usize = 48 << 10;
 
 /// None only if the user said that a missing NVRTC is fine.
 fn nvrtc() -> Option<Nvrtc> {
@@ -133,26 +133,9 @@ fn window(op: &PlaneOp) -> usize {
 }
 
 /// Entry points, each with spilled bytes, stack bytes and static shared bytes, from `--ptxas-options=-v`.
-fn resources(log: &str) -> Vec<(String, u32, u32, u32)> {
-    let number_before = |line: &str, what: &str| -> u32 {
-        let end = line.find(what).unwrap_or(0);
-        line[..end].trim_end().rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0)
-    };
-    let mut found = Vec::new();
-    let mut entry = (String::new(), 0, 0);
-    for line in log.lines() {
-        if let Some(rest) = line.split("Compiling entry function '").nth(1) {
-            entry = (rest.split('\'').next().unwrap_or_default().to_owned(), 0, 0);
-        }
-        if line.contains("bytes spill stores") {
-            entry.1 = number_before(line, " bytes spill stores") + number_before(line, " bytes spill loads");
-            entry.2 = number_before(line, " bytes stack frame");
-        }
-        if line.contains("Used ") && line.contains(" registers") {
-            found.push((entry.0.clone(), entry.1, entry.2, number_before(line, " bytes smem")));
-        }
-    }
-    found
+fn resources(log: &str) -> Vec<(String, usize, usize, usize)> {
+    let found = compile::resources(log).into_iter();
+    found.map(|r| (r.entry, r.spilled_bytes + r.reloaded_bytes, r.stack_bytes, r.shared_bytes)).collect()
 }
 
 /// Logs of earlier runs, below the build folder: compiling everything again takes a minute of all cores, and what has not

@@ -53,7 +53,7 @@ impl std::fmt::Display for Request {
 }
 
 /// What the assembler says of one kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Entry point.
     pub entry: String,
@@ -63,6 +63,10 @@ pub struct Resources {
     pub shared_bytes: usize,
     /// Bytes per thread that did not fit in registers.
     pub spilled_bytes: usize,
+    /// Bytes per thread that are read back of them.
+    pub reloaded_bytes: usize,
+    /// Bytes of stack per thread.
+    pub stack_bytes: usize,
 }
 
 /// Reads the log of a compilation with `verbose` ([`Nvrtc::compile`]).
@@ -73,17 +77,19 @@ pub fn resources(log: &str) -> Vec<Resources> {
         before.trim_end().rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0)
     };
     let mut found = Vec::new();
-    let (mut entry, mut spilled_bytes) = (String::new(), 0);
+    let mut current = Resources::default();
     for line in log.lines() {
         if let Some(rest) = line.split("Compiling entry function '").nth(1) {
-            entry = rest.split('\'').next().unwrap_or_default().to_owned();
+            current = Resources { entry: rest.split('\'').next().unwrap_or_default().to_owned(), ..Resources::default() };
         }
         if line.contains("bytes spill stores") {
-            spilled_bytes = number(line, " bytes spill stores");
+            current.spilled_bytes = number(line, " bytes spill stores");
+            current.reloaded_bytes = number(line, " bytes spill loads");
+            current.stack_bytes = number(line, " bytes stack frame");
         }
         if line.contains("Used ") && line.contains(" registers") {
             let (registers, shared_bytes) = (number(line, " registers"), number(line, " bytes smem"));
-            found.push(Resources { entry: entry.clone(), registers, shared_bytes, spilled_bytes });
+            found.push(Resources { registers, shared_bytes, ..current.clone() });
         }
     }
     found
