@@ -58,6 +58,7 @@ fn operations() -> Vec<PlaneOp> {
         separable(asymmetric.clone(), gaussian(1.5, 5)),
         separable([1.0f32].as_slice().into(), asymmetric),
         separable(gaussian(12.0, 37), gaussian(20.0, 61)),
+        separable(gaussian(12.0, 61), gaussian(20.0, 102)),
         separable(gaussian(7.0, 32), gaussian(6.0, 18)),
         separable(gaussian(2.0, 8), gaussian(3.0, 9)),
         direct(1, 1, 1),
@@ -157,7 +158,31 @@ fn on_cpu(plan: &Plan, pictures: &[Picture]) -> Vec<Picture> {
     run(&Cpu, plan, &options(None, None), pictures).unwrap().iter().map(Picture::read).collect()
 }
 
-fn verify(gpu: &Cuda, shape: Shape, border: Border, op: &PlaneOp, contents: &[Content], totals: &mut BTreeMap<&'static str, Tally>) {
+/// What a test found: samples off by one for each variant, and every failure, told as it comes (a test that is ended has told them).
+#[derive(Default)]
+struct Findings {
+    totals: BTreeMap<&'static str, Tally>,
+    failures: Vec<String>,
+}
+
+impl Findings {
+    fn fail(&mut self, failure: String) {
+        eprintln!("FAILURE: {failure}");
+        self.failures.push(failure);
+    }
+
+    fn hold(self, name: &str) {
+        for (variant, tally) in &self.totals {
+            println!("{name} {variant}: {} of {} samples differ by one", tally.unequal, tally.samples);
+        }
+        assert!(self.failures.is_empty(), "{} failures:\n{}", self.failures.len(), self.failures.join("\n"));
+        for (variant, tally) in &self.totals {
+            assert!(tally.holds(), "{name}: {variant}: {} of {} samples differ", tally.unequal, tally.samples);
+        }
+    }
+}
+
+fn verify(gpu: &Cuda, shape: Shape, border: Border, op: &PlaneOp, contents: &[Content], findings: &mut Findings) {
     let plan = plan(shape, border, op.clone());
     let pictures: Vec<_> = contents.iter().enumerate().map(|(i, &c)| Picture::new(shape, c, 7 * i as u64 + 1)).collect();
     // Near a tie the CPU backend's float sums of deep samples may fall on the other side than sums in double. The reference knows
@@ -174,15 +199,22 @@ fn verify(gpu: &Cuda, shape: Shape, border: Border, op: &PlaneOp, contents: &[Co
     let wants = if deep && taps > 0 { pictures.iter().map(|p| expect(&plan, p)).collect() } else { on_cpu(&plan, &pictures) };
     for variant in supporting(&plan) {
         let forced = if *op == PlaneOp::Copy { None } else { Some(variant) };
-        let frames = run(gpu, &plan, &options(forced, None), &pictures).unwrap();
+        let at = || format!("{} on {shape}, border {}, {variant}", plan.steps[0].label, border.name());
+        let frames = match run(gpu, &plan, &options(forced, None), &pictures) {
+            Ok(frames) => frames,
+            Err(e) => {
+                findings.fail(format!("{}: {e}", at()));
+                continue;
+            }
+        };
         // A wide Gaussian on the CPU and a variant that states a tolerance of its own may differ in more samples, by no more than it.
         let allowed = Tolerance::of_plan(&plan).with_slack(&plan, variants::plan_slack(&plan, variant));
         let samples: usize = wants[0].planes.iter().map(Vec::len).sum();
         for ((frame, want), content) in frames.iter().zip(&wants).zip(contents) {
             match check(frame, want, allowed.for_few(samples as u64)) {
-                Ok(tally) if allowed.unequal <= Tolerance::EXACT.unequal => totals.entry(variant).or_default().add(tally),
+                Ok(tally) if allowed.unequal <= Tolerance::EXACT.unequal => findings.totals.entry(variant).or_default().add(tally),
                 Ok(_) => {}
-                Err(e) => panic!("{op:?} on {shape}, border {}, {content:?}, {variant}: {e}", border.name()),
+                Err(e) => findings.fail(format!("{}, {content:?}: {e}", at())),
             }
         }
     }
@@ -190,30 +222,29 @@ fn verify(gpu: &Cuda, shape: Shape, border: Border, op: &PlaneOp, contents: &[Co
 
 fn verify_format(format: PixelFormat, border: Border) {
     let Some(gpu) = gpu() else { return };
-    // Under a sanitizer everything takes a hundred times as long; each kernel's edges are met at the small sizes.
+    // Under a sanitizer everything takes a hundred times as long; each kernel's edges are met at the small sizes,
+    // under one border for each operation.
     let brief = std::env::var_os("CONVOY_GPU_BRIEF").is_some();
     let sizes: &[(usize, usize)] = if brief { &[(13, 42), (123, 33)] } else { &[(1, 1), (2, 3), (13, 42), (123, 33), (321, 241)] };
-    let mut totals = BTreeMap::new();
+    let mut findings = Findings::default();
     let unit = if format.max_value() > 1.0 { 1.0 } else { 1.0 / 255.0 };
     for (number, op) in operations().iter().chain(&selections(unit)).enumerate() {
         // Formats whose code paths the others share meet two borders per operation, in turn.
         let shared = format == PixelFormat::yuv(10, 1, 0) || format.packing == convoy::frame::Packing::SemiPlanar;
-        if shared && Border::ALL[number % 5] != border && Border::ALL[(number + 2) % 5] != border {
+        let turn = Border::ALL[number % 5] == border;
+        if !turn && (brief || shared && Border::ALL[(number + 2) % 5] != border) {
             continue;
         }
         for &(width, height) in sizes {
             let contents = if brief { &Content::ALL[..1] } else { &Content::ALL[..3] };
-            verify(gpu, Shape { format, width, height }, border, op, contents, &mut totals);
+            verify(gpu, Shape { format, width, height }, border, op, contents, &mut findings);
         }
         // The large size once per operation, with the borders in turn.
-        if Border::ALL[number % 5] == border && !brief {
-            verify(gpu, Shape { format, width: 1921, height: 1081 }, border, op, &Content::ALL[..1], &mut totals);
+        if turn && !brief {
+            verify(gpu, Shape { format, width: 1921, height: 1081 }, border, op, &Content::ALL[..1], &mut findings);
         }
     }
-    for (variant, tally) in &totals {
-        println!("{format} {} {variant}: {} of {} samples differ by one", border.name(), tally.unequal, tally.samples);
-        assert!(tally.holds(), "{format}: {variant}: {} of {} samples differ", tally.unequal, tally.samples);
-    }
+    findings.hold(&format!("{format} {}", border.name()));
 }
 
 macro_rules! every_border {
@@ -261,6 +292,7 @@ every_border! {
 /// Every operation on one more format, under the borders in turn, where the choice is automatic.
 fn verify_choice(format: PixelFormat) {
     let Some(gpu) = gpu() else { return };
+    let mut findings = Findings::default();
     let unit = if format.max_value() > 1.0 { 1.0 } else { 1.0 / 255.0 };
     for (number, op) in operations().iter().chain(&selections(unit)).enumerate() {
         let border = Border::ALL[(usize::from(format.depth) + number) % 5];
@@ -269,10 +301,12 @@ fn verify_choice(format: PixelFormat) {
         let deep = format.sample() == Sample::U16 && format.depth > 12 && matches!(op, PlaneOp::Separable(_) | PlaneOp::Direct(_));
         let wants = if deep { pictures.iter().map(|p| expect(&plan, p)).collect() } else { on_cpu(&plan, &pictures) };
         for (frame, want) in run(gpu, &plan, &options(None, None), &pictures).unwrap().iter().zip(&wants) {
-            check(frame, want, Tolerance::of_plan(&plan).for_few(203 * 97))
-                .unwrap_or_else(|e| panic!("{op:?} on {}, border {}: {e}", plan.input, border.name()));
+            if let Err(e) = check(frame, want, Tolerance::of_plan(&plan).for_few(203 * 97)) {
+                findings.fail(format!("{} on {}, border {}: {e}", plan.steps[0].label, plan.input, border.name()));
+            }
         }
     }
+    findings.hold(&format.to_string());
 }
 
 macro_rules! every_operation {

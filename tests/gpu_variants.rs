@@ -107,9 +107,10 @@ fn verify(frame: &Frame, want: &Picture, slack: f64, gain: f64) -> Result<f64, S
 }
 
 fn rows(plan: &Plan) -> (Vec<&'static Variant>, Task) {
-    let task = Task::of_step(&plan.steps[0]).remove(0);
-    let rows = TABLE.iter().filter(|row| row.family == family(&task.op) && row.specs(&task).is_ok());
-    let available = rows.filter(|row| match row.supports(&task) {
+    // Planes of one component and of two (semi-planar chroma): a row must do both.
+    let tasks = Task::of_step(&plan.steps[0]);
+    let rows = TABLE.iter().filter(|row| tasks.iter().all(|task| row.family == family(&task.op) && row.specs(task).is_ok()));
+    let available = rows.filter(|row| match tasks.iter().try_for_each(|task| row.supports(task)) {
         Ok(()) => true,
         Err(why) => {
             assert!(!required(), "CONVOY_REQUIRE_GPU=1, but {}: {why}", row.name);
@@ -117,7 +118,8 @@ fn rows(plan: &Plan) -> (Vec<&'static Variant>, Task) {
             false
         }
     });
-    (available.collect(), task)
+    let available = available.collect();
+    (available, tasks.into_iter().next().unwrap())
 }
 
 fn sweep(format: PixelFormat, borders: &[Border], sizes: &[(usize, usize)], select: impl Fn(usize) -> bool) {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::linear::{Level, Memory, Need, Ring};
 use super::plane::{Codec, Finish, Source, Span, Target};
 use super::simd;
-use crate::filter::math::gaussian_weights;
+use crate::filter::math::{gaussian_radius, gaussian_weights};
 use crate::filter::plan::Separable;
 use crate::frame::Sample;
 
@@ -42,8 +42,9 @@ pub(super) struct PyramidKernel {
     level: Level,
 }
 
-/// The standard deviation of taps that are a Gaussian's, down to 2 % of the peak at least.
-fn deviation(taps: &[f32]) -> Option<f64> {
+/// The standard deviation of taps that are a Gaussian's and reach as far as samples up to `max` ask for: the grid's blur has the
+/// whole bell, so that taps cut off earlier are another kernel (3σ of 10 bits: up to one and a half code values off).
+fn deviation(taps: &[f32], max: f64) -> Option<f64> {
     let radius = taps.len() / 2;
     if taps.len().is_multiple_of(2) || radius < 24 {
         return None;
@@ -61,7 +62,9 @@ fn deviation(taps: &[f32]) -> Option<f64> {
         (f64::from(tap) - peak * (-0.5 * x * x).exp()).abs() < 1e-4 * peak
     };
     let whole = (side.iter().sum::<f64>() * 2.0 - side[0] - 1.0).abs() < 1e-3;
-    (whole && taps.iter().enumerate().all(fits)).then_some(sigma)
+    // One less: σ is known from rounded taps only.
+    let far_enough = radius + 1 >= gaussian_radius(sigma, max);
+    (whole && far_enough && taps.iter().enumerate().all(fits)).then_some(sigma)
 }
 
 /// A Gaussian's taps to `reach` standard deviations.
@@ -83,7 +86,7 @@ impl PyramidKernel {
         if level == Level::Plain || codec.sample == Sample::F32 {
             return None;
         }
-        let (across, down) = (deviation(&op.row)?, deviation(&op.col)?);
+        let (across, down) = (deviation(&op.row, codec.max.into())?, deviation(&op.col, codec.max.into())?);
         let least = across.min(down);
         if least <= LEAST_SIGMA {
             return None;
