@@ -17,10 +17,29 @@ if [ -x gpu-tests ] && [ -z "${SKIP_TESTS:-}" ]; then
   for tests in gpu-*; do
     [ -x "$tests" ] && { echo "-- $tests"; "./$tests" --test-threads 8 2>&1 | grep -E "FAILED|panicked|differ|test result"; }
   done
-  # Kernels are in the cache by now. One thread: races are looked for within a launch, and the tool stumbles over many contexts' threads.
-  for tool in memcheck racecheck; do
-    echo "-- $tool"
-    CONVOY_GPU_BRIEF=1 compute-sanitizer --tool "$tool" ./gpu-tests --test-threads 1 2>&1 | grep -E "FAILED|test result|SUMMARY|=========.*(Invalid|Race|Error)" | head -20
+  if [ -x gpu-variants ]; then
+    echo "-- every kernel size from 1 to 31"
+    ./gpu-variants kernel_sizes --ignored --test-threads 16 2>&1 | grep -E "FAILURE|panicked|test result"
+  fi
+  if [ -x gpu-pack ]; then
+    convoy kernels pack --arch "${ARCH:-sm_90}" -o kernels.pack
+    CONVOY_REQUIRE_PACK=1 CONVOY_NVRTC=/nonexistent CONVOY_KERNEL_PACK=$PWD/kernels.pack ./gpu-pack 2>&1 | grep "test result"
+  fi
+  # Kernels are in the cache by now. A process for each format and tool, side by side, each with one thread: races are looked for
+  # within a launch, and the tools stumble over many threads.
+  mkdir -p sanitizers
+  for tool in memcheck racecheck initcheck; do
+    for part in yuv_420_8_bit gray_16_bit gray_float p010_ tensor; do
+      tests=./gpu-tests filter=$part
+      [ $part = tensor ] && tests=./gpu-tensor filter=
+      [ -x $tests ] || continue
+      # shellcheck disable=SC2086
+      CONVOY_GPU_BRIEF=1 compute-sanitizer --tool $tool $tests $filter --test-threads 1 > sanitizers/$tool-$part.log 2>&1 &
+    done
+  done
+  wait
+  for log in sanitizers/*; do
+    echo "-- $log: $(grep -hoE "test result: .* failed|(ERROR|RACECHECK) SUMMARY.*" "$log" | paste -sd' ')"
   done
 fi
 

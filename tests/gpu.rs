@@ -220,11 +220,15 @@ fn verify(gpu: &Cuda, shape: Shape, border: Border, op: &PlaneOp, contents: &[Co
     }
 }
 
+/// Under a sanitizer everything takes a hundred times as long; each kernel's edges are met at the small sizes, under one border for
+/// each operation.
+fn brief() -> bool {
+    std::env::var_os("CONVOY_GPU_BRIEF").is_some()
+}
+
 fn verify_format(format: PixelFormat, border: Border) {
     let Some(gpu) = gpu() else { return };
-    // Under a sanitizer everything takes a hundred times as long; each kernel's edges are met at the small sizes,
-    // under one border for each operation.
-    let brief = std::env::var_os("CONVOY_GPU_BRIEF").is_some();
+    let brief = brief();
     let sizes: &[(usize, usize)] = if brief { &[(13, 42), (123, 33)] } else { &[(1, 1), (2, 3), (13, 42), (123, 33), (321, 241)] };
     let mut findings = Findings::default();
     let unit = if format.max_value() > 1.0 { 1.0 } else { 1.0 / 255.0 };
@@ -391,10 +395,15 @@ fn verify_sums(format: PixelFormat) {
         }
         found
     };
-    let found: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = operations.iter().enumerate().map(|(number, op)| scope.spawn(move || verify(number, op))).collect();
-        threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
-    });
+    let found: Vec<_> = if brief() {
+        // Sanitizers lose launches of many threads.
+        operations.iter().enumerate().flat_map(|(number, op)| verify(number, op)).collect()
+    } else {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = operations.iter().enumerate().map(|(number, op)| scope.spawn(move || verify(number, op))).collect();
+            threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+        })
+    };
     let (mut totals, mut failures) = (BTreeMap::<&str, Tally>::new(), Vec::new());
     for (variant, verdict) in found {
         match verdict {

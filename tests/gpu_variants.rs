@@ -19,7 +19,7 @@ use convoy::filter::plan::{Direct, Plan, PlaneOp};
 use convoy::frame::{Frame, Packing, PixelFormat, Sample, Shape};
 use convoy::pool::Budget;
 use reference::operations::{fractional, gaussian, integer_taps, separable};
-use reference::{Content, Picture, Tolerance, chain, check, expect, options, plan, run};
+use reference::{Content, Noise, Picture, Tolerance, chain, check, expect, options, plan, run};
 
 fn required() -> bool {
     std::env::var_os("CONVOY_REQUIRE_GPU").is_some_and(|v| v == "1")
@@ -122,35 +122,93 @@ fn rows(plan: &Plan) -> (Vec<&'static Variant>, Task) {
     (available, tasks.into_iter().next().unwrap())
 }
 
-fn sweep(format: PixelFormat, borders: &[Border], sizes: &[(usize, usize)], select: impl Fn(usize) -> bool) {
-    let Some(gpu) = gpu() else { return };
-    let mut worst: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
-    for (number, op) in operations().into_iter().enumerate().filter(|(number, _)| select(*number)) {
-        for &border in borders {
-            for &(width, height) in sizes {
-                let shape = Shape { format, width, height };
-                let plan = plan(shape, border, op.clone());
-                let pictures: Vec<_> = Content::ALL[..3].iter().map(|&c| Picture::new(shape, c, 31 + number as u64)).collect();
-                let wants: Vec<_> = pictures.iter().map(|p| expect(&plan, p)).collect();
-                let (rows, task) = rows(&plan);
-                for row in rows {
-                    let frames = run(gpu, &plan, &options(Some(row.name), None), &pictures).unwrap();
-                    for (frame, want) in frames.iter().zip(&wants) {
-                        match verify(frame, want, row.slack(&task), gain(&op)) {
-                            Ok(found) => {
-                                let entry = worst.entry(row.name).or_default();
-                                *entry = (entry.0 + 1, entry.1.max(found));
-                            }
-                            Err(e) => {
-                                panic!("{} on {shape}, border {}, operation {number} {}: {e}", row.name, border.name(), describe(&op))
-                            }
-                        }
-                    }
+/// Rows of every variant met so far: frames and the worst error; failures are told as they come.
+#[derive(Default)]
+struct Sweep {
+    worst: BTreeMap<&'static str, (usize, f64)>,
+    failures: usize,
+}
+
+impl Sweep {
+    /// Every variant of `op` on one shape; the contents' seeds come from `number`.
+    fn run(&mut self, gpu: &Cuda, shape: Shape, border: Border, op: &PlaneOp, number: usize, contents: &[Content]) {
+        let plan = plan(shape, border, op.clone());
+        let pictures: Vec<_> = contents.iter().map(|&c| Picture::new(shape, c, 31 + number as u64)).collect();
+        let wants: Vec<_> = pictures.iter().map(|p| expect(&plan, p)).collect();
+        let (rows, task) = rows(&plan);
+        for row in rows {
+            let verdict = match run(gpu, &plan, &options(Some(row.name), None), &pictures) {
+                Ok(frames) => frames
+                    .iter()
+                    .zip(&wants)
+                    .try_fold(0f64, |worst, (frame, want)| verify(frame, want, row.slack(&task), gain(op)).map(|found| worst.max(found))),
+                Err(e) => Err(e.to_string()),
+            };
+            match verdict {
+                Ok(found) => {
+                    let entry = self.worst.entry(row.name).or_default();
+                    *entry = (entry.0 + wants.len(), entry.1.max(found));
+                }
+                Err(e) => {
+                    self.failures += 1;
+                    eprintln!("FAILURE: {} on {shape}, border {}, operation {number} {}: {e}", row.name, border.name(), describe(op));
                 }
             }
         }
     }
-    println!("{format}: frames, worst {worst:?}");
+
+    fn hold(self, name: &str) {
+        println!("{name}: frames, worst {:?}", self.worst);
+        assert_eq!(self.failures, 0, "{name}: see the lines above");
+    }
+}
+
+fn sweep(format: PixelFormat, borders: &[Border], sizes: &[(usize, usize)], select: impl Fn(usize) -> bool) {
+    let Some(gpu) = gpu() else { return };
+    let mut sweep = Sweep::default();
+    for (number, op) in operations().into_iter().enumerate().filter(|(number, _)| select(*number)) {
+        for &border in borders {
+            for &(width, height) in sizes {
+                sweep.run(gpu, Shape { format, width, height }, border, &op, number, &Content::ALL[..3]);
+            }
+        }
+    }
+    sweep.hold(&format.to_string());
+}
+
+/// Kernel sizes `first`, `first` + 8 … up to 31, general and separable: small frames under every border, large ones with the borders
+/// in turn.
+fn sweep_kernel_sizes(format: PixelFormat, first: usize) {
+    let Some(gpu) = gpu() else { return };
+    let mut sweep = Sweep::default();
+    for n in (first..=31).step_by(8) {
+        let seed = n as u64;
+        // Gaussians have odd sizes; even ones get weights without any symmetry.
+        let line = |sigma: f64| if n % 2 == 1 { gaussian(sigma, n as i64 / 2) } else { lopsided(n, seed) };
+        let line = line(n as f64 / 6.0 + 0.3);
+        for (kind, op) in [direct(n, n, seed), fractional(n, n, seed), separable(line.clone(), line)].into_iter().enumerate() {
+            let number = 3 * n + kind;
+            for (turn, border) in Border::ALL.into_iter().enumerate() {
+                sweep.run(gpu, Shape { format, width: 1, height: 1 }, border, &op, number, &Content::ALL[..3]);
+                sweep.run(gpu, Shape { format, width: 9, height: 7 }, border, &op, number, &Content::ALL[..3]);
+                sweep.run(gpu, Shape { format, width: 321, height: 241 }, border, &op, number, &Content::ALL[(number + turn) % 3..][..1]);
+                // Fractional weights meet the same code as whole ones, but for the rows that want whole ones.
+                if turn == number % 5 && kind != 1 {
+                    sweep.run(gpu, Shape { format, width: 1096, height: 2449 }, border, &op, number, &Content::ALL[..1]);
+                    sweep.run(gpu, Shape { format, width: 1920, height: 1080 }, border, &op, number, &Content::ALL[..1]);
+                }
+            }
+        }
+    }
+    sweep.hold(&format!("{format}, kernel sizes {first}, {} ...", first + 8));
+}
+
+/// `size` positive weights without symmetry that sum to 1.
+fn lopsided(size: usize, seed: u64) -> std::sync::Arc<[f32]> {
+    let mut noise = Noise(seed);
+    let weights: Vec<f64> = (0..size).map(|i| 1.0 + i as f64 + noise.below(9) as f64).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.iter().map(|w| (w / sum) as f32).collect()
 }
 
 fn describe(op: &PlaneOp) -> String {
@@ -192,6 +250,30 @@ sweeps! {
     deep_zero: PixelFormat::gray(16), Border::Zero;
     semi_planar_8_bit: nv12(), Border::Reflect;
     semi_planar_10_bit: p010(), Border::Wrap;
+}
+
+macro_rules! kernel_sizes {
+    ($($module:ident: $format:expr;)*) => {$(
+        /// `cargo test --release --test gpu_variants kernel_sizes -- --ignored`: every kernel size from 1 to 31.
+        mod $module {
+            use super::*;
+
+            kernel_sizes!(@from $format, from_1: 1, from_2: 2, from_3: 3, from_4: 4, from_5: 5, from_6: 6, from_7: 7, from_8: 8);
+        }
+    )*};
+    (@from $format:expr, $($test:ident: $first:expr),*) => {$(
+        #[test]
+        #[ignore = "minutes: thousands of kernels to compile, large frames for the reference"]
+        fn $test() {
+            sweep_kernel_sizes($format, $first);
+        }
+    )*};
+}
+
+kernel_sizes! {
+    kernel_sizes_8_bit: PixelFormat::gray(8);
+    kernel_sizes_float: PixelFormat::gray(32);
+    kernel_sizes_16_bit: PixelFormat::gray(16);
 }
 
 #[test]
@@ -236,7 +318,7 @@ fn three_hundred_frames_over_eight_lanes_equal_one_lane() {
     let plan = plan(shape, Border::Clamp, direct(7, 7, 3));
     let pictures: Vec<_> = (0..300).map(|i| Picture::new(shape, Content::ALL[i % 4], 1000 + i as u64)).collect();
     let (rows, _) = rows(&plan);
-    for row in rows.iter().filter(|row| ["constant", "texture", "gemm", "fft"].contains(&row.name)) {
+    for row in rows {
         let with = |lanes| {
             let options =
                 BuildOptions { lanes: Some(lanes), threads: None, variant: Some(row.name.to_owned()), budget: Budget::new(usize::MAX) };
@@ -244,7 +326,7 @@ fn three_hundred_frames_over_eight_lanes_equal_one_lane() {
             frames.iter().map(|f| Picture::read(f).planes).collect::<Vec<_>>()
         };
         let one = with(1);
-        for _ in 0..3 {
+        for _ in 0..20 {
             assert!(one == with(8), "{}: eight lanes differ from one", row.name);
         }
     }
