@@ -317,7 +317,8 @@ pub struct BenchArgs {
     /// Seconds that each kernel row runs before it is timed.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "0.1", help_heading = "Measuring")]
     pub warm_up: std::time::Duration,
-    /// Measure OpenCV at the kernel level too (Python with cv2, one thread), whatever was asked for; ffmpeg stands beside whole runs anyway.
+    /// Measure other programs at the kernel level too: OpenCV (Python with cv2, one thread of the CPU) and, on a GPU, NPP (built with nvcc) and
+    /// PyTorch. Each is compared with the reference first; what is absent is said. ffmpeg stands beside whole runs anyway.
     #[arg(long, help_heading = "Measuring")]
     pub peers: bool,
     /// Store which variant is fastest on this GPU for each case of the kernel level; `auto` uses it from then on.
