@@ -317,7 +317,8 @@ pub struct BenchArgs {
     /// Seconds that each kernel row runs before it is timed.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "0.1", help_heading = "Measuring")]
     pub warm_up: std::time::Duration,
-    /// Measure OpenCV at the kernel level too (Python with cv2, one thread), whatever was asked for; ffmpeg stands beside whole runs anyway.
+    /// Measure other programs at the kernel level too: OpenCV (Python with cv2, one thread of the CPU) and, on a GPU, NPP (built with nvcc) and
+    /// PyTorch. Each is compared with the reference first; what is absent is said. ffmpeg stands beside whole runs anyway.
     #[arg(long, help_heading = "Measuring")]
     pub peers: bool,
     /// Store which variant is fastest on this GPU for each case of the kernel level; `auto` uses it from then on.
@@ -335,7 +336,7 @@ pub struct BenchArgs {
     /// Say what got faster or slower than in this JSON file; exit code 1 if anything got slower.
     #[arg(long, value_name = "OLD.json", help_heading = "Results")]
     pub compare: Option<PathBuf>,
-    /// Changes of less than this many percent do not count.
+    /// Times that grew by less than this many percent, or whose old value exceeds them by less, count as the same.
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = parse_percent, requires = "compare", help_heading = "Results")]
     pub threshold: f64,
 }
@@ -387,6 +388,10 @@ pub struct VerifyArgs {
     /// Plane layouts; a list (default: gray, 420).
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     pub planes: Vec<Planes>,
+    /// Largest error allowed as a share of the sample range, instead of what each variant states; 0 wants every sample exact.
+    /// Integer samples are held to whole code values; a float's own rounding is 6e-8.
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    pub tolerance: Option<f64>,
     /// Print JSON instead of a table.
     #[arg(long)]
     pub json: bool,
@@ -565,6 +570,10 @@ fn parse_batch(text: &str) -> Result<usize, String> {
 fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|s| (0.0..=600.0).contains(s));
     seconds.map(std::time::Duration::from_secs_f64).ok_or_else(|| "expected seconds from 0 to 600".to_owned())
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    text.parse::<f64>().ok().filter(|s| (0.0..=1.0).contains(s)).ok_or_else(|| "expected a share from 0 to 1".to_owned())
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {

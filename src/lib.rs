@@ -20,6 +20,7 @@ pub mod output;
 pub mod pattern;
 pub mod pipeline;
 pub mod pool;
+pub mod profile;
 pub mod progress;
 pub mod reference;
 pub mod run;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::profile;
 use crate::trace::{Span, Trace, Track};
 
 /// Frames that do not count towards the steady rate: codecs and lanes are still filling.
@@ -83,7 +84,7 @@ impl StageClock {
     }
 
     /// Like [`StageClock::busy`]; `frame` tells which frame the work was about.
-    pub fn busy_on<T>(&self, name: &'static str, work: impl FnOnce() -> T, frame: impl FnOnce(&T) -> Option<u64>) -> T {
+    pub fn busy_on<T>(&self, name: &'static str, work: impl FnOnce() -> T, frame: impl Fn(&T) -> Option<u64>) -> T {
         self.timed(&self.busy_ns, name, work, frame)
     }
 
@@ -92,10 +93,13 @@ impl StageClock {
         self.timed(&self.wait_ns, "wait", work, |_| None)
     }
 
-    fn timed<T>(&self, counter: &AtomicU64, name: &'static str, work: impl FnOnce() -> T, frame: impl FnOnce(&T) -> Option<u64>) -> T {
+    fn timed<T>(&self, counter: &AtomicU64, name: &'static str, work: impl FnOnce() -> T, frame: impl Fn(&T) -> Option<u64>) -> T {
+        let range = profile::range(name);
         let from = Instant::now();
         let value = work();
         let took = from.elapsed();
+        profile::mark_frame(|| frame(&value));
+        drop(range);
         counter.fetch_add(nanos(took), Ordering::Relaxed);
         if let Some((trace, track)) = self.trace.get() {
             trace.span(Span { track: *track, name: name.into(), frame: frame(&value), from, took });

@@ -2,10 +2,11 @@
 
 use std::rc::Rc;
 
+use super::batch::{Batched, Place};
 use super::frames::FrameSubject;
-use super::opencv::Server;
+use super::peers::{Peers, difference};
 use super::plan::{Case, operations};
-use super::race::{Clock, Settings, Subject, race, wrong_result};
+use super::race::{Clock, Measured, Settings, Subject, race, wrong_result};
 use super::row::{KernelUse, Row};
 use crate::axes::Planes;
 use crate::backend::cpu::Cpu;
@@ -18,6 +19,7 @@ use crate::filter::plan::Plan;
 use crate::frame::Frame;
 use crate::pool::{Budget, Heap};
 use crate::reference::{Comparison, Tolerance, is_affordable};
+use crate::tensor::Engine;
 use crate::verify::Trial;
 
 /// The variant that speed-ups are counted from.
@@ -29,7 +31,7 @@ pub(super) struct Bench<'a> {
     pub clock: &'a dyn Clock,
     pub settings: Settings,
     pub cuda: Option<&'a Cuda>,
-    pub opencv: Option<&'a mut Server>,
+    pub peers: &'a Peers,
 }
 
 impl Bench<'_> {
@@ -37,16 +39,28 @@ impl Bench<'_> {
     ///
     /// # Errors
     /// The graph does not fit the frame.
-    pub fn rows(&mut self, case: &Case) -> Result<Vec<Row>> {
+    pub fn rows(&self, case: &Case) -> Result<Vec<Row>> {
         let plan = case.plan()?;
         let mut rows = Vec::new();
-        if self.args.backend != Backend::Cuda {
-            rows.extend(self.on_cpu(case, &plan)?);
+        let batched = Batched::of(case);
+        match &batched {
+            _ if self.args.backend == Backend::Cuda => {}
+            // No frame has halves.
+            Some(batched) if case.half => {
+                let row = || row_of(case, &plan, "cpu", "");
+                let place = Place { engine: Engine::cpu(None), name: Cpu.describe(), on_device: false, row: &row };
+                rows.extend(batched.rows(self, &place)?);
+            }
+            Some(_) | None => rows.extend(self.on_cpu(case, &plan)?),
         }
         if let Some(cuda) = self.cuda {
             // A launch per small frame would measure launches: batches are pooled as tensors.
-            match super::batch::Batched::of(case) {
-                Some(batched) => rows.extend(batched.rows(self, cuda, || row_of(case, &plan, "cuda", ""))?),
+            match &batched {
+                Some(batched) => {
+                    let row = || row_of(case, &plan, "cuda", "");
+                    let engine = Engine::cuda(cuda.info().index)?;
+                    rows.extend(batched.rows(self, &Place { engine, name: cuda.describe(), on_device: true, row: &row })?);
+                }
                 None => rows.extend(self.on_cuda(cuda, case, &plan)?),
             }
         }
@@ -69,7 +83,7 @@ impl Bench<'_> {
         self.args.variant.iter().filter(|name| known(name)).cloned().collect()
     }
 
-    fn on_cpu(&mut self, case: &Case, plan: &Plan) -> Result<Vec<Row>> {
+    fn on_cpu(&self, case: &Case, plan: &Plan) -> Result<Vec<Row>> {
         let small = case.small_plan()?;
         let device = Cpu;
         let mut rows = Vec::new();
@@ -90,17 +104,12 @@ impl Bench<'_> {
             }
             rows.push(row);
         }
-        if case.planes == Planes::Gray
-            && case.batch == 1
-            && let Some(server) = self.opencv.as_deref_mut()
-            && let version = server.version.clone()
-            && let Some(subject) = super::opencv::contender(server, case, plan)?
-        {
-            let mut row = Row { program: "opencv".to_owned(), operations: None, ..row_of(case, plan, "cpu", "one thread") };
-            row.notes.push(format!("version {version}"));
-            subjects.push(Batch { inner: Box::new(subject), size: 1 });
-            entered.push(rows.len());
-            rows.push(row);
+        if case.planes == Planes::Gray && case.batch == 1 {
+            for peer in self.peers.on_cpu(case, plan)? {
+                rows.push(row_of(case, plan, "cpu", "").of_peer(&peer.program, &peer.variant, &peer.notes));
+                subjects.push(Batch { inner: Box::new(peer), size: 1 });
+                entered.push(rows.len() - 1);
+            }
         }
         if entered.is_empty() {
             return Ok(rows);
@@ -111,8 +120,7 @@ impl Bench<'_> {
         let copy = outcomes.pop();
         for (index, outcome) in entered.into_iter().zip(outcomes) {
             if let Some(row) = rows.get_mut(index) {
-                row.fill(outcome);
-                note_difference(row, plan);
+                fill(row, outcome, plan);
             }
         }
         if let Some(Ok(copy)) = copy {
@@ -139,6 +147,8 @@ impl Bench<'_> {
         // The automatic choice is marked, not measured twice.
         let chosen = cuda.compile(plan, None).map(|p| p.notes().to_vec()).unwrap_or_default();
         let mut rows: Vec<Row> = Vec::new();
+        let gray = case.planes == Planes::Gray && case.batch == 1;
+        let mut peers = if gray { self.peers.on_gpu(case, plan)? } else { Vec::new() };
         for names in self.variants(cuda, plan).chunks(chunk(cuda, plan)) {
             let mut subjects = Vec::new();
             let mut entered = Vec::new();
@@ -185,14 +195,22 @@ impl Bench<'_> {
                 tolerance: trial.tolerance(),
                 elsewhere: None,
             };
-            subjects.push(copy);
             let mut subjects: Vec<Batch<'_>> = subjects.into_iter().map(|s| Batch { inner: Box::new(s), size: case.batch }).collect();
+            for peer in peers.drain(..) {
+                let mut row = row_of(case, plan, "cuda", "").of_peer(&peer.program, &peer.variant, &peer.notes);
+                // The host's time would hold the way to another process.
+                row.notes.push("times by its own events".to_owned());
+                rows.push(row);
+                subjects.push(Batch { inner: Box::new(peer), size: 1 });
+                entered.push(rows.len() - 1);
+            }
+            subjects.push(Batch { inner: Box::new(copy), size: case.batch });
             let mut contenders: Vec<&mut dyn Subject> = subjects.iter_mut().map(|s| s as &mut dyn Subject).collect();
             let mut outcomes = race(self.clock, &mut contenders, &self.settings);
             let copy = outcomes.pop().and_then(Result::ok);
             for (index, outcome) in entered.into_iter().zip(outcomes) {
                 let Some(row) = rows.get_mut(index) else { continue };
-                row.fill(outcome);
+                fill(row, outcome, plan);
                 if let (Some(copy), Some(time)) = (&copy, row.time_us) {
                     row.copy_share = Some(copy.time().median / time.median.max(1e-9));
                     row.clock_mhz = copy.clock_mhz;
@@ -215,12 +233,12 @@ impl Bench<'_> {
 
 /// An empty row of a case.
 fn row_of(case: &Case, plan: &Plan, backend: &str, variant: &str) -> Row {
-    let mut row = Row::new(Level::Kernel, &case.group, &case.graph, case.shape, (case.planes.name(), case.sample.name()));
+    let mut row = Row::new(Level::Kernel, &case.group, &case.graph, case.shape, (case.planes.name(), case.type_name()));
     row.kernel = case.kind.map(|(_, k)| k);
     row.border = case.border.map_or("own", crate::filter::Border::name).to_owned();
     row.batch = case.batch;
     (row.backend, row.variant) = (backend.to_owned(), variant.to_owned());
-    row.bytes = (plan.input.payload_bytes() + plan.output().payload_bytes()) as u64 * case.batch as u64;
+    row.bytes = (plan.input.payload_bytes() + plan.output().payload_bytes()) as u64 * case.batch as u64 / if case.half { 2 } else { 1 };
     row.operations = operations(plan);
     row
 }
@@ -264,12 +282,12 @@ impl Subject for HostCopy {
     }
 }
 
-/// A peer's result that is not the reference's is timed all the same, and says so.
-fn note_difference(row: &mut Row, plan: &Plan) {
-    let Some(check) = row.check.filter(|_| row.program != "convoy") else { return };
-    let (allowed, unit) = if plan.output().format.max_value() > 1.0 { (1.0, "code values") } else { (1e-4, "of the range") };
-    if check.max_error > allowed {
-        row.notes.push(format!("not the same result: up to {:.4} {unit} off", check.max_error));
+/// Takes over what was measured. A peer's result that is not the reference's is timed all the same, and the row says so.
+fn fill(row: &mut Row, outcome: Result<Measured>, plan: &Plan) {
+    let verdict = outcome.as_ref().ok().map(|measured| measured.verdict);
+    row.fill(outcome);
+    if row.program != "convoy" {
+        row.notes.extend(verdict.and_then(|verdict| difference(&verdict, plan)));
     }
 }
 

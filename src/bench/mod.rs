@@ -12,7 +12,7 @@ pub mod frames;
 mod html;
 mod kernel;
 mod looped;
-mod opencv;
+mod peers;
 pub mod plan;
 pub mod race;
 pub mod regress;
@@ -155,17 +155,24 @@ impl<'a> Session<'a> {
     fn kernels(&mut self, args: &BenchArgs, cuda: Option<&Cuda>) -> Result<()> {
         let cases = plan::kernel_cases(args)?;
         let default = args.vf.is_empty() && args.preset.is_none() && args.filter.is_empty() && args.kernel.is_empty();
-        let mut opencv = None;
-        if (args.peers || default) && args.backend != Backend::Cuda {
-            match opencv::Server::start() {
-                Ok(server) => opencv = Some(server),
-                Err(why) => self.miss(format!("OpenCV: {why}")),
+        let mut peers = peers::Peers::default();
+        if (args.peers || default)
+            && args.backend != Backend::Cuda
+            && let Err(why) = peers.start_opencv()
+        {
+            self.miss(format!("OpenCV: {why}"));
+        }
+        if args.peers {
+            match cuda {
+                Some(cuda) => peers.start_on_gpu(cuda.info().index).into_iter().for_each(|absent| self.miss(absent)),
+                None if args.backend == Backend::Cpu => {}
+                None => self.miss("NPP, PyTorch: they run on a GPU, and CUDA is not available".to_owned()),
             }
         }
         let measured = self.document.rows.len();
         for case in &cases {
             let clock: &dyn Clock = &self.clock;
-            let mut bench = kernel::Bench { args, clock, settings: settings(args), cuda, opencv: opencv.as_mut() };
+            let bench = kernel::Bench { args, clock, settings: settings(args), cuda, peers: &peers };
             let rows = bench.rows(case)?;
             self.add(rows)?;
         }

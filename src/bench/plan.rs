@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::filter::plan::{Plan, PlaneOp};
 use crate::filter::{self, Border};
 use crate::frame::Shape;
+use crate::tensor::{Pooling, Reduce};
 
 /// A filter whose window the `--kernel` axis sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -30,6 +31,8 @@ pub enum Kind {
     Sobel,
     /// Max pooling of stride 1.
     Maxpool,
+    /// Average pooling of stride 1, of the samples that exist.
+    Avgpool,
 }
 
 impl Kind {
@@ -45,6 +48,7 @@ impl Kind {
             Self::Unsharp => "unsharp",
             Self::Sobel => "sobel",
             Self::Maxpool => "maxpool",
+            Self::Avgpool => "avgpool",
         }
     }
 
@@ -64,7 +68,7 @@ impl Kind {
             Self::Median => format!("median=radius={radius}"),
             Self::Unsharp => format!("unsharp={k}:{k}:1:{k}:{k}:1"),
             Self::Sobel => "sobel".to_owned(),
-            Self::Maxpool => format!("maxpool={k}:1:{radius}"),
+            Self::Maxpool | Self::Avgpool => format!("{}={k}:1:{radius}", self.name()),
         }
     }
 
@@ -75,7 +79,7 @@ impl Kind {
             Self::Conv => k <= 127,
             Self::Unsharp => k % 2 == 1 && (3..=23).contains(&k),
             Self::Sobel => k == 3,
-            Self::Maxpool => true,
+            Self::Maxpool | Self::Avgpool => true,
         }
     }
 }
@@ -109,6 +113,10 @@ pub struct Case {
     pub border: Option<Border>,
     /// Frames that count as one.
     pub batch: usize,
+    /// Of pooling; 1 where the axes made the case.
+    pub stride: usize,
+    /// Whether the float samples are halves, which only layers over batches know.
+    pub half: bool,
 }
 
 /// Frames up to this size are what the reference verifies where the whole is too much for it.
@@ -129,6 +137,22 @@ impl Case {
     /// As for [`Case::plan`].
     pub fn small_plan(&self) -> Result<Plan> {
         self.plan_on(Shape { width: self.shape.width.min(SMALL.0), height: self.shape.height.min(SMALL.1), ..self.shape })
+    }
+
+    /// The sample type's name.
+    pub fn type_name(&self) -> &'static str {
+        if self.half { "f16" } else { self.sample.name() }
+    }
+
+    /// The case as a layer, if it is pooling: padded by half of the window, means of the values that exist, as the filters are.
+    pub fn pooling(&self) -> Option<Pooling> {
+        let (kind, kernel) = self.kind?;
+        let reduce = match kind {
+            Kind::Maxpool => Reduce::Max,
+            Kind::Avgpool => Reduce::Mean,
+            Kind::Gauss | Kind::Conv | Kind::Box | Kind::Max | Kind::Min | Kind::Median | Kind::Unsharp | Kind::Sobel => return None,
+        };
+        Some(Pooling { count_pad: false, ..Pooling::new(reduce, kernel, self.stride).pad(kernel / 2) })
     }
 
     fn plan_on(&self, shape: Shape) -> Result<Plan> {
@@ -178,6 +202,16 @@ pub fn kernel_cases(args: &BenchArgs) -> Result<Vec<Case>> {
             )?;
             // 32×64×256×256: 2048 planes.
             pool.iter_mut().for_each(|case| case.batch = 32 * 64);
+            cases.append(&mut pool.clone());
+            // The same at half the resolution, and means of halves.
+            for case in &mut pool {
+                (case.group, case.graph, case.stride) = ("maxpool 3x3 stride 2".to_owned(), "maxpool=3:2:1".to_owned(), 2);
+            }
+            cases.append(&mut pool.clone());
+            for case in &mut pool {
+                (case.group, case.graph, case.stride) = ("avgpool 3x3".to_owned(), Kind::Avgpool.graph(3), 1);
+                (case.kind, case.half) = (Some((Kind::Avgpool, 3)), true);
+            }
             cases.append(&mut pool);
         }
         Some(Preset::Sweep) => {
@@ -287,7 +321,7 @@ impl<'a> Axes<'a> {
         filter::parse(graph)?;
         self.each(&mut |shape, planes, sample, border, batch| {
             let group: String = graph.chars().take(40).collect();
-            cases.push(Case { group, graph: graph.to_owned(), kind: None, shape, planes, sample, border, batch });
+            cases.push(Case { group, graph: graph.to_owned(), kind: None, shape, planes, sample, border, batch, stride: 1, half: false });
             Ok(())
         })
     }
@@ -298,7 +332,18 @@ fn cross(cases: &mut Vec<Case>, axes: &Axes<'_>) -> Result<()> {
         for &k in axes.kernels.iter().filter(|&&k| kind.has(k)) {
             axes.each(&mut |shape, planes, sample, border, batch| {
                 let group = format!("{} {k}x{k}", kind.name());
-                cases.push(Case { group, graph: kind.graph(k), kind: Some((kind, k)), shape, planes, sample, border, batch });
+                cases.push(Case {
+                    group,
+                    graph: kind.graph(k),
+                    kind: Some((kind, k)),
+                    shape,
+                    planes,
+                    sample,
+                    border,
+                    batch,
+                    stride: 1,
+                    half: false,
+                });
                 Ok(())
             })?;
         }
@@ -339,9 +384,16 @@ mod tests {
     fn presets_are_the_classic_tables() {
         let article = cases(&["--preset", "article"]).unwrap();
         assert_eq!(
-            article.iter().map(|c| (c.group.as_str(), c.shape.width, c.batch)).collect::<Vec<_>>(),
-            [("conv 3x3", 1920, 1), ("maxpool 3x3", 256, 2048)]
+            article.iter().map(|c| (c.group.as_str(), c.shape.width, c.batch, c.type_name())).collect::<Vec<_>>(),
+            [
+                ("conv 3x3", 1920, 1, "f32"),
+                ("maxpool 3x3", 256, 2048, "f32"),
+                ("maxpool 3x3 stride 2", 256, 2048, "f32"),
+                ("avgpool 3x3", 256, 2048, "f16")
+            ]
         );
+        assert_eq!(article.iter().map(|c| c.plan().unwrap().output().width).collect::<Vec<_>>(), [1920, 256, 128, 256]);
+        assert_eq!(article[2].pooling().unwrap().windows.stride, [2, 2]);
         assert_eq!(cases(&["--preset", "sweep"]).unwrap().len(), 2 * 6 * 5 * 2);
         assert_eq!(cases(&["--preset", "sweep", "--size", "480p", "--filter", "gauss"]).unwrap().len(), 6 * 2);
         assert_eq!(cases(&[]).unwrap().len(), 7 * 2);

@@ -45,7 +45,7 @@ impl Change {
 /// Compares row by row, in the new bench's order, then those that are gone.
 ///
 /// A row is slower if its median grew by more than `threshold` (0.05 is 5 %) and its fastest 5 % are slower than the old one's slowest 5 %:
-/// a change that the scatter of either run can explain is none. Faster likewise.
+/// a change that the scatter of either run can explain is none. It is faster if the old row would be slower in its place.
 pub fn changes(old: &Document, new: &Document, threshold: f64) -> Vec<Change> {
     let find = |rows: &[Row], key: &str| rows.iter().position(|r| r.key() == key);
     let mut found: Vec<Change> = new
@@ -57,10 +57,11 @@ pub fn changes(old: &Document, new: &Document, threshold: f64) -> Vec<Change> {
             let verdict = match (then, row.time_us, &row.error) {
                 (Some(_), None, error) => Verdict::Broken(error.clone().unwrap_or_default()),
                 (Some(then), Some(now), _) => {
-                    let change = if then.median > 0.0 { now.median / then.median - 1.0 } else { 0.0 };
+                    // By how much the longer time exceeds the shorter: a threshold of 100 % is a factor of two either way.
+                    let grew = |from: f64, to: f64| from > 0.0 && to > from * (1.0 + threshold);
                     match () {
-                        () if change > threshold && now.p5 > then.p95 => Verdict::Slower,
-                        () if change < -threshold && now.p95 < then.p5 => Verdict::Faster,
+                        () if grew(then.median, now.median) && now.p5 > then.p95 => Verdict::Slower,
+                        () if grew(now.median, then.median) && now.p95 < then.p5 => Verdict::Faster,
                         () => Verdict::Same,
                     }
                 }
@@ -144,6 +145,12 @@ mod tests {
             text.contains("SLOWER") && text.contains("1.099") && text.ends_with("2 rows within the noise or 5 %, 2 regressions"),
             "{text}"
         );
+        // Thresholds of a factor and more tell both ways.
+        let (slow, fast) = (document(vec![row("x", "a", &[300.0])]), document(vec![row("x", "a", &[100.0])]));
+        for (threshold, both) in [(1.9, [Verdict::Faster, Verdict::Slower]), (2.1, [Verdict::Same, Verdict::Same])] {
+            let found = [changes(&slow, &fast, threshold), changes(&fast, &slow, threshold)].map(|c| c[0].verdict.clone());
+            assert_eq!(found, both, "{threshold}");
+        }
         // Against itself nothing changed.
         assert!(changes(&new, &new, 0.0).iter().filter(|c| c.new_us.is_some()).all(|c| c.verdict == Verdict::Same));
     }

@@ -221,6 +221,13 @@ impl Row {
         }
     }
 
+    /// The same of another program, whose operations are not known.
+    #[must_use]
+    pub fn of_peer(self, program: &str, variant: &str, notes: &[String]) -> Self {
+        let (program, variant) = (program.to_owned(), variant.to_owned());
+        Self { program, variant, notes: notes.to_vec(), operations: None, kernels: Vec::new(), ..self }
+    }
+
     /// Takes over what was measured.
     pub fn fill(&mut self, outcome: crate::error::Result<super::race::Measured>) {
         match outcome {
@@ -265,7 +272,11 @@ impl Row {
     /// The same for humans.
     pub fn label(&self) -> String {
         let lanes = self.lanes.map_or(String::new(), |n| format!(", {n} lanes"));
-        let who = if self.program == "convoy" { format!("{} {}", self.backend, self.variant) } else { self.program.clone() };
+        let who = if self.program == "convoy" {
+            format!("{} {}", self.backend, self.variant)
+        } else {
+            format!("{} {}", self.program, self.variant)
+        };
         format!("{}: {} {}x{} {} {}, {who}{lanes}", self.level.name(), self.group, self.width, self.height, self.planes, self.r#type)
     }
 }

@@ -72,8 +72,9 @@ fn kernel(first: &Row, rows: &[Row], style: Style) -> String {
     let batch = if first.batch > 1 { format!(", batch {}", first.batch) } else { String::new() };
     let title = format!("{}  {}x{} {} {}{border}{batch}", first.group, first.width, first.height, first.planes, first.r#type);
     let mut text = style.heading(&title) + "\n";
+    let wide = rows.iter().map(|r| name(r).chars().count()).max().unwrap_or(0).max(24) + 2;
     text += &format!(
-        "  {:<26} {:>12} {:>19} {:>4} {:>10} {:>8} {:>7} {:>9}  {:<14} {}\n",
+        "  {:<wide$} {:>12} {:>19} {:>4} {:>10} {:>8} {:>7} {:>9}  {:<14} {}\n",
         "variant", "median", "p5…p95", "n", "fps", "GB/s", "× copy", "speed-up", "regs/sm/spill", "max error"
     );
     let fastest = rows
@@ -84,7 +85,7 @@ fn kernel(first: &Row, rows: &[Row], style: Style) -> String {
         .fold(f64::INFINITY, f64::min);
     for row in rows {
         let Some(t) = row.time_us else {
-            text += &format!("  {:<26} {}\n", name(row), style.bad(&one_line(row.error.as_deref().unwrap_or("not measured"))));
+            text += &format!("  {:<wide$} {}\n", name(row), style.bad(&one_line(row.error.as_deref().unwrap_or("not measured"))));
             continue;
         };
         let or_dash = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |v| format!("{v:.digits$}"));
@@ -94,7 +95,7 @@ fn kernel(first: &Row, rows: &[Row], style: Style) -> String {
             if c.max_error > 0.0 && c.max_error < 0.01 { format!("{:.1e}", c.max_error) } else { format!("{}", c.max_error) }
         });
         let chosen = if row.notes.iter().any(|n| n == "auto's choice") { " *" } else { "" };
-        let shown = format!("{:<26}", name(row) + chosen);
+        let shown = format!("{:<wide$}", name(row) + chosen);
         let shown = if t.median == fastest { style.best(&shown) } else { shown };
         text += &format!(
             "  {shown} {:>12} {:>19} {:>4} {:>10} {:>8} {:>7} {:>9}  {use_:<14} {error}\n",

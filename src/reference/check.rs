@@ -64,6 +64,12 @@ impl Tolerance {
 }
 
 impl Tolerance {
+    /// A share of the sample range, for any number of samples; 0 is every sample exact.
+    pub fn of_range(share: f64, format: PixelFormat) -> Self {
+        let codes = (share * f64::from(format.max_value())).floor();
+        Self { codes, float: share, unequal: f64::from(u8::from(codes > 0.0)) }
+    }
+
     /// The same for a variant whose sums may be off by `slack` of the sample's range times the sum of the weights' sizes, before rounding.
     #[must_use]
     pub fn with_slack(self, plan: &Plan, slack: f64) -> Self {

@@ -167,8 +167,11 @@ impl Table<'_> {
                 };
                 for device in devices {
                     for variant in self.variants(device.as_ref(), &plan) {
-                        let slack = device.slack(&plan, &variant);
-                        let outcome = one(device.as_ref(), &plan, &variant, &trial);
+                        let tolerance = match self.args.tolerance {
+                            Some(share) => Tolerance::of_range(share, format),
+                            None => trial.tolerance().with_slack(&plan, device.slack(&plan, &variant)),
+                        };
+                        let outcome = one(device.as_ref(), &plan, &variant, &trial, tolerance);
                         if let Err(error) = &outcome
                             && error.kind() == Kind::Usage
                         {
@@ -181,7 +184,7 @@ impl Table<'_> {
                             rows.push(Row::new(device.name(), variant, graph, (planes.name(), sample.name())));
                         }
                         if let Some(row) = rows.get_mut(index) {
-                            row.count(outcome, trial.tolerance().with_slack(&plan, slack), (width, height), border);
+                            row.count(outcome, tolerance, (width, height), border);
                         }
                     }
                 }
@@ -222,10 +225,9 @@ impl Table<'_> {
     }
 }
 
-fn one(device: &dyn Device, plan: &Plan, variant: &str, trial: &Trial) -> Result<Comparison> {
+fn one(device: &dyn Device, plan: &Plan, variant: &str, trial: &Trial, tolerance: Tolerance) -> Result<Comparison> {
     let options = BuildOptions { lanes: Some(LANES), threads: None, variant: Some(variant.to_owned()), budget: Budget::new(usize::MAX) };
     let mut built = device.build(plan, &options)?;
-    let tolerance = trial.tolerance().with_slack(plan, device.slack(plan, variant));
     trial.run_within(&mut built, LANES, &device.host_memory(), tolerance)
 }
 

@@ -38,6 +38,7 @@ use crate::error::{Error, Result};
 use crate::filter::plan::Plan;
 use crate::frame::{Frame, FrameLayout, FrameMem, MAX_PLANES, PlaneLayout, Shape};
 use crate::pool::{Budget, Heap, HostMem, Lease, Pool};
+use crate::profile;
 use crate::stats::DeviceStats;
 use crate::trace::{Span, Track};
 use crew::Crew;
@@ -200,6 +201,7 @@ impl Engine {
                 format!("it is {}, and the filters were built for {}", frame.layout.shape, self.input),
             ));
         }
+        let _range = profile::range_on("kernels", frame.seq);
         let start = Instant::now();
         if self.program.steps.is_empty() {
             DeviceStats::add(&self.stats.frames, 1);

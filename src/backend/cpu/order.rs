@@ -147,6 +147,7 @@ macro_rules! leveled {
         }
     };
 }
+pub(super) use leveled;
 
 #[inline(always)]
 fn load_body<T: Ordered>(bytes: &[u8], codec: Codec, out: &mut [T]) {

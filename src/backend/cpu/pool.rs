@@ -6,7 +6,7 @@ use multiversion::multiversion;
 
 use super::extremum::loader;
 use super::linear::Level;
-use super::order::{Ordered, least, merge_row, most, store_row};
+use super::order::{Ordered, least, leveled, merge_row, most, store_row};
 use super::plane::{Codec, Source, Span, Target, store_codes, store_floats};
 use crate::filter::plan::{Extreme, Pixelate, Pool, PoolKind};
 use crate::frame::Sample;
@@ -42,14 +42,23 @@ pub(super) struct PoolKernel {
     codec: Codec,
     level: Level,
     columns: Box<[Window]>,
+    /// Columns whose windows lie inside with all their samples.
+    inner: Range<usize>,
 }
+
+/// Strides up to this are pooled at every column first, whole registers at a time, and thinned out then: by the registers' width less
+/// work than column by column at stride 1, and still less at this one.
+const DENSE_STRIDE: usize = 4;
 
 impl PoolKernel {
     /// `width` is the output plane's.
     pub fn new(op: &Pool, span: Span, mut codec: Codec, level: Level, width: usize) -> Self {
         codec.centre = 0.0;
         let columns = (0..width).map(|x| window(op, x, span.width)).collect();
-        Self { op: *op, span, codec, level, columns }
+        // x · stride ≥ pad, and x · stride − pad + (kernel − 1) · dilation < span.width.
+        let first = op.pad.div_ceil(op.stride);
+        let beyond = (span.width + op.pad).saturating_sub((op.kernel - 1) * op.dilation).div_ceil(op.stride).min(width);
+        Self { op: *op, span, codec, level, columns, inner: first.min(beyond)..beyond }
     }
 
     /// The plane's codec.
@@ -73,11 +82,13 @@ impl PoolKernel {
         let (down, out) = scratch.split_at_mut(self.span.values());
         let out = &mut out[..self.columns.len() * self.span.components];
         for y in rows {
-            self.down(source, y, line, down, |line, down| merge_row(self.level, kind, line, down));
-            self.across(down, out, |a, b| match kind {
+            let rows = |row: &[T], into: &mut [T]| merge_row(self.level, kind, row, into);
+            self.down(source, y, line, down, rows);
+            let values = |a, b| match kind {
                 Extreme::Min => least(a, b),
                 Extreme::Max => most(a, b),
-            });
+            };
+            self.across(down, line, out, rows, values);
             // SAFETY: row `y` belongs to this task's band.
             store_row(self.level, out, self.codec, unsafe { target.row(y) });
         }
@@ -90,8 +101,9 @@ impl PoolKernel {
         let c = self.span.components;
         let out = &mut out[..self.columns.len() * c];
         for y in rows {
-            let count = self.down(source, y, line, down, |line, down| add_codes(self.level, line, down));
-            self.across(down, out, |a, b| a + b);
+            let rows = |row: &[u32], into: &mut [u32]| add_codes(self.level, row, into);
+            let count = self.down(source, y, line, down, rows);
+            self.across(down, line, out, rows, |a, b| a + b);
             for (sums, window) in out.chunks_exact_mut(c).zip(&self.columns) {
                 let samples = (count * window.count) as u32;
                 sums.iter_mut().for_each(|sum| *sum = (*sum + samples / 2) / samples);
@@ -108,14 +120,20 @@ impl PoolKernel {
         let c = self.span.components;
         let out = &mut out[..self.columns.len() * c];
         for y in rows {
-            let count = self.down(source, y, line, down, |line, down| add_floats(self.level, line, down));
-            self.across(down, out, |a, b| a + b);
-            for (sums, window) in out.chunks_exact_mut(c).zip(&self.columns) {
+            let rows = |row: &[f32], into: &mut [f32]| add_floats(self.level, row, into);
+            let count = self.down(source, y, line, down, rows);
+            self.across(down, line, out, rows, |a, b| a + b);
+            // Windows that lie inside have one size.
+            let (first, inner) = out.split_at_mut(self.inner.start * c);
+            let (inner, last) = inner.split_at_mut(self.inner.len() * c);
+            divide(self.level, inner, (count * self.op.kernel) as f32);
+            let edges = self.columns.iter().take(self.inner.start).zip(first.chunks_exact_mut(c));
+            for (window, sums) in edges.chain(self.columns.iter().skip(self.inner.end).zip(last.chunks_exact_mut(c))) {
                 let samples = (count * window.count) as f32;
                 sums.iter_mut().for_each(|sum| *sum /= samples);
             }
             // SAFETY: row `y` belongs to this task's band.
-            store_floats(out.iter().copied(), unsafe { target.row(y) });
+            store_row(self.level, out, self.codec, unsafe { target.row(y) });
         }
     }
 
@@ -131,20 +149,67 @@ impl PoolKernel {
         rows.count
     }
 
-    /// Combines the columns of every window.
+    /// Combines the columns of every window, those inside row-wise with `rows`, the others with `values`. `spare` is as long as the row.
     #[inline(always)]
-    fn across<T: Ordered>(&self, row: &[T], out: &mut [T], merge: impl Fn(T, T) -> T) {
+    fn across<T: Ordered>(&self, row: &[T], spare: &mut [T], out: &mut [T], rows: impl Fn(&[T], &mut [T]), values: impl Fn(T, T) -> T) {
         let c = self.span.components;
         let step = self.op.dilation * c;
-        for (values, window) in out.chunks_exact_mut(c).zip(&self.columns) {
-            for (component, value) in values.iter_mut().enumerate() {
+        let inner = if self.op.stride <= DENSE_STRIDE { self.inner.clone() } else { 0..0 };
+        let edges = (0..inner.start).chain(inner.end..self.columns.len());
+        for (x, window) in edges.filter_map(|x| Some((x, self.columns.get(x)?))) {
+            for component in 0..c {
                 let first = window.first * c + component;
-                *value = row[first];
+                let mut value = row[first];
                 for index in 1..window.count {
-                    *value = merge(*value, row[first + index * step]);
+                    value = values(value, row[first + index * step]);
                 }
+                out[x * c + component] = value;
             }
         }
+        let Some(window) = self.columns.get(inner.start).filter(|_| !inner.is_empty()) else { return };
+        // Every column from the first window's to the last one's.
+        let (first, count) = (window.first * c, ((inner.len() - 1) * self.op.stride + 1) * c);
+        let out = &mut out[inner.start * c..inner.end * c];
+        let dense = if self.op.stride == 1 { &mut *out } else { &mut spare[..count] };
+        dense.copy_from_slice(&row[first..first + count]);
+        for index in 1..self.op.kernel {
+            rows(&row[first + index * step..], dense);
+        }
+        if self.op.stride > 1 {
+            thin_out(self.level, self.op.stride, c, &spare[..count], out);
+        }
+    }
+}
+
+#[inline(always)]
+fn thin_out_body<T: Ordered>(stride: usize, components: usize, dense: &[T], out: &mut [T]) {
+    match (stride, components) {
+        // Known distances become shuffles.
+        (2, 1) => out.iter_mut().zip(dense.iter().step_by(2)).for_each(|(o, &v)| *o = v),
+        (_, 1) => out.iter_mut().zip(dense.iter().step_by(stride)).for_each(|(o, &v)| *o = v),
+        (_, c) => out.chunks_exact_mut(c).zip(dense.chunks(stride * c)).for_each(|(o, v)| o.copy_from_slice(&v[..c])),
+    }
+}
+
+leveled!(
+    /// Every `stride`-th sample of `components` values.
+    thin_out, thin_out_fast, thin_out_body(stride: usize, components: usize, dense: &[T], out: &mut [T])
+);
+
+#[inline(always)]
+fn divide_body(sums: &mut [f32], by: f32) {
+    sums.iter_mut().for_each(|sum| *sum /= by);
+}
+
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+fn divide_fast(sums: &mut [f32], by: f32) {
+    divide_body(sums, by);
+}
+
+fn divide(level: Level, sums: &mut [f32], by: f32) {
+    match level {
+        Level::Plain => divide_body(sums, by),
+        Level::Simd => divide_fast(sums, by),
     }
 }
 

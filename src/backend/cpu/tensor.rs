@@ -3,9 +3,12 @@
 //! A task makes a band of rows of one image (or of one output channel). It sums or compares whole rows first, which vectorises, then across.
 //! Each task writes a vector of its own; they are joined at the end.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use half::f16;
+use half::slice::HalfFloatSliceExt;
+use multiversion::multiversion;
 
 use super::crew::{Crew, Work};
 use crate::error::{Error, Result};
@@ -49,18 +52,12 @@ fn inside(windows: &Windows, axis: usize, o: usize, n: usize) -> impl Iterator<I
     (0..kernel).filter_map(move |tap| (start + tap * dilation).checked_sub(pad).filter(|&at| at < n).map(|at| (tap, at)))
 }
 
-/// A running value; sums carry what rounding lost where the layer says so.
-#[derive(Clone, Copy)]
-struct Total {
-    value: f32,
-    lost: f32,
-}
-
 #[derive(Clone, Copy)]
 enum Rule {
     Max,
     Min,
     Sum,
+    /// Sums that carry what rounding lost.
     Compensated,
 }
 
@@ -74,28 +71,92 @@ impl Rule {
         }
     }
 
-    fn neutral(self) -> Total {
-        let value = match self {
+    const fn neutral(self) -> f32 {
+        match self {
             Self::Max => f32::NEG_INFINITY,
             Self::Min => f32::INFINITY,
             Self::Sum | Self::Compensated => 0.0,
-        };
-        Total { value, lost: 0.0 }
+        }
+    }
+}
+
+/// One operation over two lines; `lost` is what rounding lost of each total.
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+fn merge(rule: Rule, values: &[f32], totals: &mut [f32], lost: &mut [f32]) {
+    let pairs = totals.iter_mut().zip(values);
+    match rule {
+        Rule::Max => pairs.for_each(|(t, &v)| *t = if v > *t { v } else { *t }),
+        Rule::Min => pairs.for_each(|(t, &v)| *t = if v < *t { v } else { *t }),
+        Rule::Sum => pairs.for_each(|(t, &v)| *t += v),
+        Rule::Compensated => pairs.zip(lost).for_each(|((t, &v), lost)| {
+            let y = v - *lost;
+            let sum = *t + y;
+            *lost = (sum - *t) - y;
+            *t = sum;
+        }),
+    }
+}
+
+/// Results along a line whose windows lie inside with all their values.
+fn inner(windows: &Windows, axis: usize, n: usize, results: usize) -> Range<usize> {
+    let first = windows.pad[axis].div_ceil(windows.stride[axis]);
+    let reach = (windows.kernel[axis] - 1) * windows.dilation[axis];
+    let beyond = (n + windows.pad[axis]).saturating_sub(reach).div_ceil(windows.stride[axis]).min(results);
+    first.min(beyond)..beyond
+}
+
+/// What a task keeps of a line.
+struct Lines {
+    /// Rows of the windows, combined.
+    down: Vec<f32>,
+    lost: Vec<f32>,
+    /// A row as floats, then the windows of every column.
+    row: Vec<f32>,
+    out: Vec<f32>,
+}
+
+impl Lines {
+    fn new(line: usize, out: usize) -> Self {
+        Self { down: vec![0.0; line], lost: vec![0.0; line], row: vec![0.0; line], out: vec![0.0; out] }
     }
 
-    /// One operation over two lines.
-    fn add(self, totals: &mut [Total], values: &[f32]) {
-        let pairs = totals.iter_mut().zip(values);
-        match self {
-            Self::Max => pairs.for_each(|(t, &v)| t.value = if v > t.value { v } else { t.value }),
-            Self::Min => pairs.for_each(|(t, &v)| t.value = if v < t.value { v } else { t.value }),
-            Self::Sum => pairs.for_each(|(t, &v)| t.value += v),
-            Self::Compensated => pairs.for_each(|(t, &v)| {
-                let y = v - t.lost;
-                let sum = t.value + y;
-                t.lost = (sum - t.value) - y;
-                t.value = sum;
-            }),
+    /// Combines the columns of `down` into `out`: windows that lie inside line-wise, whole registers at a time, the others one by one.
+    fn across(&mut self, rule: Rule, windows: &Windows, (width, out_width, components): (usize, usize, usize)) {
+        let Self { down, lost, row: spare, out } = self;
+        let stride = windows.stride[1];
+        // Longer strides would compute more in vain than registers save.
+        let inner = if stride <= 4 { inner(windows, 1, width, out_width) } else { 0..0 };
+        let mut lost_of_one = [0.0];
+        for x in (0..inner.start).chain(inner.end..out_width) {
+            for c in 0..components {
+                let mut total = [rule.neutral()];
+                lost_of_one[0] = 0.0;
+                for (_, column) in inside(windows, 1, x, width) {
+                    if let Some(&part) = down.get(column * components + c) {
+                        merge(rule, &[part], &mut total, &mut lost_of_one);
+                    }
+                }
+                if let Some(place) = out.get_mut(x * components + c) {
+                    *place = total[0];
+                }
+            }
+        }
+        if inner.is_empty() {
+            return;
+        }
+        let first = (inner.start * stride - windows.pad[1]) * components;
+        let count = ((inner.len() - 1) * stride + 1) * components;
+        let step = windows.dilation[1] * components;
+        let Some(out) = out.get_mut(inner.start * components..inner.end * components) else { return };
+        let dense = if stride == 1 { &mut *out } else { spare.get_mut(..count).unwrap_or_default() };
+        dense.fill(rule.neutral());
+        lost.fill(0.0);
+        for tap in 0..windows.kernel[1] {
+            merge(rule, down.get(first + tap * step..).unwrap_or_default(), dense, lost);
+        }
+        if stride > 1 {
+            let samples = spare.chunks(stride * components);
+            out.chunks_exact_mut(components).zip(samples).for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, &from)| *to = from));
         }
     }
 }
@@ -112,9 +173,26 @@ fn bands(images: usize, rows: usize, threads: usize) -> Vec<(usize, usize, usize
 /// A thread could not be started.
 pub fn pool(layer: &Pooling, input: &Tensor, output: Dims, threads: usize) -> Result<Values> {
     match input.values() {
-        Values::F32(values) => pool_values(layer, Arc::clone(values), input, output, threads, |&v| v, |v| v).map(|v| Values::F32(v.into())),
-        Values::F16(values) => pool_values(layer, Arc::clone(values), input, output, threads, |v: &f16| v.to_f32(), f16::from_f32)
-            .map(|v| Values::F16(v.into())),
+        Values::F32(values) => {
+            let widen = |from: &[f32], to: &mut [f32]| to.iter_mut().zip(from).for_each(|(to, &from)| *to = from);
+            let narrow = |from: &[f32], to: &mut Vec<f32>| to.extend_from_slice(from);
+            pool_values(layer, Arc::clone(values), input, output, threads, widen, narrow).map(|v| Values::F32(v.into()))
+        }
+        Values::F16(values) => {
+            let widen = |from: &[f16], to: &mut [f32]| {
+                if from.len() == to.len() {
+                    from.convert_to_f32_slice(to);
+                }
+            };
+            let narrow = |from: &[f32], to: &mut Vec<f16>| {
+                let start = to.len();
+                to.resize(start + from.len(), f16::ZERO);
+                if let Some(to) = to.get_mut(start..) {
+                    to.convert_from_f32_slice(from);
+                }
+            };
+            pool_values(layer, Arc::clone(values), input, output, threads, widen, narrow).map(|v| Values::F16(v.into()))
+        }
     }
 }
 
@@ -124,8 +202,8 @@ fn pool_values<T: Copy + Send + Sync + 'static>(
     input: &Tensor,
     output: Dims,
     threads: usize,
-    widen: impl Fn(&T) -> f32 + Send + Sync + 'static,
-    narrow: impl Fn(f32) -> T + Send + Sync + 'static,
+    widen: impl Fn(&[T], &mut [f32]) + Send + Sync + 'static,
+    narrow: impl Fn(&[f32], &mut Vec<T>) + Send + Sync + 'static,
 ) -> Result<Vec<T>> {
     let dims = input.dims();
     let (images, components) = match input.layout() {
@@ -136,38 +214,32 @@ fn pool_values<T: Copy + Send + Sync + 'static>(
     let bands = bands(images, output.height, threads);
     let parts = bands.len();
     let (line, out_line) = (dims.width * components, output.width * components);
+    // Columns that each window has.
+    let columns: Vec<usize> = (0..output.width).map(|x| inside(&layer.windows, 1, x, dims.width).count()).collect();
     let make = move |task: usize| {
         let (image, from, to) = bands.get(task).copied().unwrap_or_default();
-        let mut down = vec![rule.neutral(); line];
-        let mut floats = vec![0.0f32; line];
+        let mut lines = Lines::new(line, out_line);
         let mut made = Vec::with_capacity((to - from) * out_line);
         for y in from..to {
-            down.fill(rule.neutral());
+            lines.down.fill(rule.neutral());
+            lines.lost.fill(0.0);
             let mut rows = 0usize;
             for (_, row) in inside(&layer.windows, 0, y, dims.height) {
                 let start = (image * dims.height + row) * line;
-                floats.iter_mut().zip(values.get(start..start + line).unwrap_or_default()).for_each(|(to, from)| *to = widen(from));
-                rule.add(&mut down, &floats);
+                widen(values.get(start..start + line).unwrap_or_default(), &mut lines.row);
+                merge(rule, &lines.row, &mut lines.down, &mut lines.lost);
                 rows += 1;
             }
-            for x in 0..output.width {
-                let columns: Vec<usize> = inside(&layer.windows, 1, x, dims.width).map(|(_, at)| at).collect();
-                let divisor = if layer.count_pad { layer.windows.area() } else { rows * columns.len() };
-                for c in 0..components {
-                    let mut total = [rule.neutral()];
-                    for &column in &columns {
-                        if let Some(part) = down.get(column * components + c) {
-                            rule.add(&mut total, &[part.value]);
-                        }
-                    }
-                    let value = total[0].value;
-                    made.push(narrow(match layer.reduce {
-                        Reduce::Max | Reduce::Min => value,
-                        Reduce::Mean if divisor == 0 => 0.0,
-                        Reduce::Mean => value / divisor as f32,
-                    }));
+            lines.across(rule, &layer.windows, (dims.width, output.width, components));
+            if layer.reduce == Reduce::Mean {
+                for (sums, &columns) in lines.out.chunks_exact_mut(components).zip(&columns) {
+                    let divisor = if layer.count_pad { layer.windows.area() } else { rows * columns };
+                    // Of nothing, the mean is 0.
+                    let divisor = divisor.max(1) as f32;
+                    sums.iter_mut().for_each(|sum| *sum /= divisor);
                 }
             }
+            narrow(&lines.out, &mut made);
         }
         made
     };

@@ -23,6 +23,7 @@ use crate::backend::{BuildOptions, Built, Collector, Submitter, Ticket};
 use crate::error::{Error, Result};
 use crate::frame::{Frame, FrameLayout, FrameMem, Shape};
 use crate::pool::{HostMem, Lease, Pool};
+use crate::profile;
 use crate::stats::DeviceStats;
 use crate::trace::{Span, Track};
 
@@ -326,6 +327,9 @@ impl Lane {
         if stats.trace.get().is_some() {
             self.transfers.anchor()?;
         }
+        // The profiler lays what is enqueued within a range under it on the device's side too.
+        let seq = frame.seq;
+        let range = profile::range_on("upload", seq);
         started.record(up)?;
         if span.is_some() {
             let bytes = geometry.bytes - TAIL;
@@ -353,10 +357,14 @@ impl Lane {
             }
         }
         uploaded.record(up)?;
+        drop(range);
+        let range = profile::range_on("kernels", seq);
         stream.after(uploaded)?;
         // SAFETY: `args` was made from this lane's buffers; the stream is the lane's own, and the lane waits for it in drop.
         unsafe { enqueue(&self.program, &self.buffers, &self.args, stream) }?;
         filtered.record(stream)?;
+        drop(range);
+        let _range = profile::range_on("download", seq);
         down.after(filtered)?;
         let (_, end) = layout.span();
         let bytes = end.min(output.len());

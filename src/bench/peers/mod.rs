@@ -1,0 +1,285 @@
+//! Other programs beside our rows (`bench --peers`): OpenCV on the CPU, NPP and PyTorch on the GPU. Each runs in a process of its own on our
+//! samples, takes its turn in the same rounds, and is compared with the reference before it is timed.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+mod npp;
+mod opencv;
+mod process;
+mod torch;
+
+use process::{Input, Process};
+
+use super::plan::{Case, weights};
+use super::race::{Subject, wrong_result};
+use crate::error::{Error, Result};
+use crate::filter::plan::Plan;
+use crate::frame::Sample;
+use crate::reference::{Comparison, Content, Judge, Picture, Tolerance};
+use crate::tensor::Pooling;
+
+/// Sample reads that the reference may spend on one row.
+const READS: f64 = 4e7;
+
+/// A way to have a case done by a peer.
+struct Call {
+    /// What the peer names it.
+    variant: String,
+    /// What the process is told.
+    text: String,
+    /// Our graph whose result it has, if that is not the case's.
+    graph: Option<String>,
+    /// What a reader must know.
+    note: Option<String>,
+}
+
+impl Call {
+    fn new(variant: &str, text: String) -> Self {
+        Self { variant: variant.to_owned(), text, graph: None, note: None }
+    }
+}
+
+type Shared = Rc<RefCell<Running>>;
+
+/// A process, and what it has loaded.
+struct Running {
+    process: Process,
+    loaded: Option<Rc<Input>>,
+}
+
+impl Running {
+    fn new(process: Process) -> Shared {
+        Rc::new(RefCell::new(Self { process, loaded: None }))
+    }
+
+    /// The process with these samples in its hands.
+    fn with(&mut self, input: &Rc<Input>) -> Result<&mut Process> {
+        if !self.loaded.as_ref().is_some_and(|loaded| Rc::ptr_eq(loaded, input)) {
+            self.loaded = None;
+            self.process.load(input)?;
+            self.loaded = Some(Rc::clone(input));
+        }
+        Ok(&mut self.process)
+    }
+}
+
+/// The peers that are there.
+#[derive(Default)]
+pub(super) struct Peers {
+    opencv: Option<Shared>,
+    npp: Option<Shared>,
+    torch: Option<Shared>,
+}
+
+impl Peers {
+    /// Starts OpenCV.
+    ///
+    /// # Errors
+    /// Why there is none, in a word.
+    pub fn start_opencv(&mut self) -> Result<(), String> {
+        self.opencv = Some(Running::new(opencv::start()?));
+        Ok(())
+    }
+
+    /// Starts NPP and PyTorch on GPU `device`; returns why one is absent.
+    pub fn start_on_gpu(&mut self, device: usize) -> Vec<String> {
+        let mut absent = Vec::new();
+        let mut start = |name: &str, process: Result<Process, String>| match process {
+            Ok(process) => Some(Running::new(process)),
+            Err(why) => {
+                absent.push(format!("{name}: {why}"));
+                None
+            }
+        };
+        self.npp = start("NPP", npp::start(device));
+        self.torch = start("PyTorch", torch::start(device));
+        absent
+    }
+
+    /// Contenders on the CPU for a case of gray frames.
+    ///
+    /// # Errors
+    /// A graph of a peer's own does not parse (a defect).
+    pub fn on_cpu(&self, case: &Case, plan: &Plan) -> Result<Vec<Contender>> {
+        let input = || Rc::new(frame(case).1);
+        self.opencv.as_ref().map_or(Ok(Vec::new()), |peer| frames(peer, opencv::calls(case), case, plan, &input()))
+    }
+
+    /// Contenders on the GPU for a case of gray frames.
+    ///
+    /// # Errors
+    /// As for [`Peers::on_cpu`].
+    pub fn on_gpu(&self, case: &Case, plan: &Plan) -> Result<Vec<Contender>> {
+        if self.npp.is_none() && self.torch.is_none() {
+            return Ok(Vec::new());
+        }
+        let input = Rc::new(frame(case).1);
+        let mut found = Vec::new();
+        if let Some(peer) = &self.npp {
+            found.extend(frames(peer, npp::calls(case), case, plan, &input)?);
+        }
+        if let Some(peer) = &self.torch {
+            found.extend(frames(peer, torch::calls(case), case, plan, &input)?);
+        }
+        Ok(found)
+    }
+
+    /// PyTorch under a pooling layer over a tensor of `dims` whose `values` are `kind` (NumPy's name); `judge` compares what comes out.
+    pub fn on_tensor(
+        &self,
+        layer: &Pooling,
+        (kind, shape, values): (&'static str, &[usize], Vec<u8>),
+        judge: Verdict,
+    ) -> Option<Contender> {
+        let peer = self.torch.as_ref()?;
+        let input = Rc::new(Input { kind, shape: shape.to_vec(), bytes: values });
+        Some(Contender::new(peer, torch::layer_call(layer), &input, judge))
+    }
+
+    /// Whether [`Peers::on_tensor`] has any.
+    pub fn pools_tensors(&self) -> bool {
+        self.torch.is_some()
+    }
+}
+
+/// Compares a result's bytes with what they should be.
+pub(super) type Verdict = Box<dyn Fn(&[u8]) -> Result<Comparison>>;
+
+/// One call of a peer.
+pub(super) struct Contender {
+    /// "npp", "pytorch", "opencv": the row's program.
+    pub program: String,
+    /// What the peer names the call.
+    pub variant: String,
+    /// For the row.
+    pub notes: Vec<String>,
+    peer: Shared,
+    name: &'static str,
+    call: String,
+    input: Rc<Input>,
+    judge: Verdict,
+}
+
+impl Contender {
+    fn new(peer: &Shared, call: Call, input: &Rc<Input>, judge: Verdict) -> Self {
+        let running = peer.borrow();
+        let name = running.process.name;
+        let notes = std::iter::once(format!("version {}", running.process.version)).chain(call.note).collect();
+        let (peer, input) = (Rc::clone(peer), Rc::clone(input));
+        Self { program: name.to_lowercase(), variant: call.variant, notes, peer, name, call: call.text, input, judge }
+    }
+}
+
+impl Subject for Contender {
+    /// Whatever it returns is compared and reported; only another size is refused.
+    fn verify(&mut self) -> Result<Comparison> {
+        let result = self.peer.borrow_mut().with(&self.input)?.check(&self.call)?;
+        (self.judge)(&result).map_err(|e| e.context(self.name))
+    }
+
+    fn inputs(&self) -> usize {
+        self.granule().max(3)
+    }
+
+    fn granule(&self) -> usize {
+        self.peer.borrow().process.granule()
+    }
+
+    fn run(&mut self, _first: usize, frames: usize) -> Result<Option<f64>> {
+        self.peer.borrow_mut().with(&self.input)?.time(frames, &self.call).map(Some)
+    }
+}
+
+/// The case's frame, and the same for a peer.
+fn frame(case: &Case) -> (Picture, Input) {
+    let picture = Picture::new(case.shape, Content::Random, 1);
+    let kind = match case.shape.format.sample() {
+        Sample::U8 => "uint8",
+        Sample::U16 => "uint16",
+        Sample::F32 => "float32",
+    };
+    let input = Input { kind, shape: vec![case.shape.height, case.shape.width], bytes: bytes(&picture) };
+    (picture, input)
+}
+
+/// Contenders that filter the case's frame.
+fn frames(peer: &Shared, calls: Vec<Call>, case: &Case, plan: &Plan, input: &Rc<Input>) -> Result<Vec<Contender>> {
+    let contender = |call: Call| {
+        let plan = match &call.graph {
+            Some(graph) => Case { graph: graph.clone(), ..case.clone() }.plan()?,
+            None => plan.clone(),
+        };
+        let picture = frame(case).0;
+        let judge = move |result: &[u8]| {
+            let wrong = |why: String| wrong_result("the peer", why);
+            let result = self::picture(result, plan.output());
+            let (width, height) = plan.output().plane_size(0);
+            if result.planes.first().map(Vec::len) != Some(width * height) {
+                return Err(wrong("its result has another size".to_owned()));
+            }
+            let got = result.frame(std::sync::Arc::new(crate::pool::Heap), 0)?;
+            let tolerance = Tolerance::of_plan(&plan);
+            Judge::within(&plan, &picture, READS).map_err(wrong)?.compare(&got, tolerance).map_err(wrong)
+        };
+        Ok(Contender::new(peer, call, input, Box::new(judge)))
+    };
+    calls.into_iter().map(contender).collect()
+}
+
+/// A gray picture's samples without padding.
+fn bytes(picture: &Picture) -> Vec<u8> {
+    let plane = picture.planes.first().map(Vec::as_slice).unwrap_or_default();
+    match picture.shape.format.sample() {
+        Sample::U8 => plane.iter().map(|&v| v as u8).collect(),
+        Sample::U16 => plane.iter().flat_map(|&v| (v as u16).to_le_bytes()).collect(),
+        Sample::F32 => plane.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect(),
+    }
+}
+
+/// The reverse of [`bytes`].
+fn picture(bytes: &[u8], shape: crate::frame::Shape) -> Picture {
+    let plane = match shape.format.sample() {
+        Sample::U8 => bytes.iter().map(|&b| f64::from(b)).collect(),
+        Sample::U16 => bytes.as_chunks().0.iter().map(|&b| f64::from(u16::from_le_bytes(b))).collect(),
+        Sample::F32 => bytes.as_chunks().0.iter().map(|&b| f64::from(f32::from_le_bytes(b))).collect(),
+    };
+    Picture { shape, planes: vec![plane] }
+}
+
+/// A row's note where a peer's result is not the reference's: it is timed all the same.
+pub(super) fn difference(found: &Comparison, plan: &Plan) -> Option<String> {
+    let exact = Tolerance::EXACT;
+    let integers = plan.output().format.sample() != Sample::F32;
+    let (allowed, unit) = if integers { (exact.codes, "code values") } else { (exact.float, "of the range") };
+    if found.max_error > allowed {
+        return Some(format!("not the same result: up to {:.4} {unit} off", found.max_error));
+    }
+    // One code value off, but too many of them: rounded down, mostly.
+    let share = found.unequal as f64 / (found.samples as f64).max(1.0);
+    (integers && share > exact.unequal)
+        .then(|| format!("not the same result: {:.1} % of the samples are one code value off", 100.0 * share))
+}
+
+/// Taps of a Gaussian, sampled at whole distances, of sum 1.
+fn gaussian(k: usize, sigma: f64) -> Vec<f64> {
+    let at = |i: usize| (-0.5 * ((i as f64 - (k / 2) as f64) / sigma).powi(2)).exp();
+    let sum: f64 = (0..k).map(at).sum();
+    (0..k).map(|i| at(i) / sum).collect()
+}
+
+/// The weights of the general kernel, of sum 1.
+fn mean_weights(k: usize) -> Vec<f64> {
+    let taps = weights(k);
+    let sum: usize = taps.iter().sum();
+    taps.iter().map(|&t| t as f64 / sum as f64).collect()
+}
+
+fn joined(numbers: &[f64], by: &str) -> String {
+    numbers.iter().map(|v| format!("{v:e}")).collect::<Vec<_>>().join(by)
+}
+
+/// The error of a peer's result that has another size.
+pub(super) fn wrong_size(got: usize, want: usize) -> Error {
+    wrong_result("the peer", format!("its result has {got} values, not {want}"))
+}
