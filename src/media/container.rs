@@ -41,6 +41,16 @@ pub(super) fn maps(container: &str, codec: ffi::AVCodecID, input: &str) -> bool 
     }
 }
 
+/// Whether the container can say of a whole stream what its pictures say one by one.
+pub(super) fn describes(container: &str, kind: ffi::AVFrameSideDataType) -> bool {
+    use ffi::AVFrameSideDataType::*;
+    match kind {
+        AV_FRAME_DATA_ICC_PROFILE => is_mov(container),
+        AV_FRAME_DATA_STEREO3D => is_mov(container) || matches!(container, "matroska" | "webm"),
+        _ => false,
+    }
+}
+
 /// Whether it is MP4 or a relative, written by FFmpeg's mov muxer.
 pub(super) fn is_mov(container: &str) -> bool {
     matches!(container, "mp4" | "mov" | "ipod" | "3gp" | "3g2" | "psp" | "f4v" | "ismv")

@@ -271,6 +271,19 @@ fn counts_by_time_base(encoder: &str) -> bool {
     matches!(encoder, "mpeg1video" | "mpeg2video" | "mpeg4" | "msmpeg4" | "msmpeg4v2" | "wmv1" | "wmv2" | "flv" | "mjpeg")
 }
 
+/// Options that let the encoder write what the pictures bring along.
+fn rider_options(encoder: &str, info: &SourceInfo) -> Vec<(&'static CStr, String)> {
+    let mut options = vec![(c"udu_sei", "1".to_owned())];
+    let Some(code) = &info.picture_time_code else { return options };
+    options.push((c"s12m_tc", "1".to_owned()));
+    // Only these rates drop numbers; elsewhere the mark is an error to FFmpeg.
+    let drops = info.frame_rate.is_some_and(|rate| rate.den == 1001 && matches!(rate.num, 30_000 | 60_000));
+    if matches!(encoder, "mpeg1video" | "mpeg2video") {
+        options.push((c"gop_timecode", if drops { code.clone() } else { code.replace(';', ":") }));
+    }
+    options
+}
+
 /// The user's options over the defaults.
 fn options(name: &str, codec: &ffi::AVCodec, spec: &EncodeSpec, info: &SourceInfo) -> Result<Dict> {
     let mut dict = Dict::from_pairs(&spec.options, "encoder option")?;
@@ -293,6 +306,12 @@ fn options(name: &str, codec: &ffi::AVCodec, spec: &EncodeSpec, info: &SourceInf
     let parts: Vec<String> = quiet.into_iter().chain(hdr).chain(dict.get(params)).collect();
     if !parts.is_empty() {
         dict.set(params, &c_string(&parts.join(":"), "encoder option")?);
+    }
+    // What pictures bring along is written where the encoder can.
+    for (key, value) in rider_options(name, info) {
+        if has_option(codec, key) {
+            dict.set_default(key, &c_string(&value, "encoder option")?);
+        }
     }
     let quality = output_defaults::quality(name);
     for (key, value) in quality.other.iter().chain(if user_rate { &[] } else { quality.rate }) {

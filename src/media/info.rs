@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ffmpeg_next::ffi;
 
-use super::captions::Captions;
 use super::hdr::Hdr;
-use super::owned::{self, Dict, Params};
+use super::owned::{self, AvFrame, Dict, Params};
+use super::riders::{Rider, Riders};
 use super::select::Selected;
 use super::{Rational, c_string, format, redact, timestamp};
 use crate::error::Result;
@@ -156,8 +156,10 @@ pub struct SourceInfo {
     pub(super) coded_format: Option<ffi::AVPixelFormat>,
     pub(super) bits_per_raw_sample: i32,
     pub(super) hdr: Hdr,
-    /// Captions of the pictures between source and encoder.
-    pub(super) captions: Arc<Captions>,
+    /// What pictures between source and encoder bring beside their samples.
+    pub(super) riders: Arc<Riders>,
+    /// The first picture's time code, where pictures have them.
+    pub(super) picture_time_code: Option<String>,
     pub(super) programs: Vec<Program>,
     pub(super) metadata: Dict,
     pub(super) chapters: Vec<Chapter>,
@@ -224,11 +226,39 @@ impl SourceInfo {
             field_order: ffi::AVFieldOrder::AV_FIELD_UNKNOWN,
             bits_per_raw_sample: 0,
             hdr: Hdr::default(),
-            captions: Arc::default(),
+            riders: Arc::default(),
+            picture_time_code: None,
             programs: Vec::new(),
             metadata: Dict::new(),
             chapters: Vec::new(),
         })
+    }
+
+    /// Takes over what the first picture says of the whole stream, where the container does not.
+    pub(super) fn adopt_side_data(&mut self, first: &AvFrame) {
+        use ffi::AVFrameSideDataType as Of;
+        use ffi::AVPacketSideDataType::*;
+        for (kind, bytes) in first.all_side_data() {
+            if let Some(code) = (Rider { kind, bytes: bytes.to_vec() }).time_code() {
+                self.picture_time_code.get_or_insert(code);
+            }
+            let kind = match kind {
+                Of::AV_FRAME_DATA_DISPLAYMATRIX => AV_PKT_DATA_DISPLAYMATRIX,
+                Of::AV_FRAME_DATA_STEREO3D => AV_PKT_DATA_STEREO3D,
+                Of::AV_FRAME_DATA_SPHERICAL => AV_PKT_DATA_SPHERICAL,
+                Of::AV_FRAME_DATA_ICC_PROFILE => AV_PKT_DATA_ICC_PROFILE,
+                _ => continue,
+            };
+            if let Some(stream) = self.streams.get_mut(self.video).filter(|s| s.side_data.iter().all(|(k, _)| *k != kind)) {
+                stream.side_data.push((kind, bytes.to_vec()));
+            }
+        }
+        self.rotation = rotation(self.streams.get(self.video));
+    }
+
+    /// The time code of the file or its streams, if a tag has one.
+    pub(super) fn tagged_time_code(&self) -> Option<String> {
+        std::iter::once(&self.metadata).chain(self.streams.iter().map(|s| &s.metadata)).find_map(|tags| tags.get(c"timecode"))
     }
 
     /// Moves the time code, which names the first frame, by `us` microseconds.
@@ -345,7 +375,8 @@ impl SourceInfo {
                 field_order: params.field_order,
                 bits_per_raw_sample: params.bits_per_raw_sample,
                 hdr,
-                captions: Arc::default(),
+                riders: Arc::default(),
+                picture_time_code: None,
                 programs,
                 metadata: Dict::copy_of(c.metadata),
                 chapters,
