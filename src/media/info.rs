@@ -29,6 +29,16 @@ pub enum StreamKind {
 }
 
 impl StreamKind {
+    pub(super) fn of(kind: ffi::AVMediaType) -> Self {
+        match kind {
+            ffi::AVMediaType::AVMEDIA_TYPE_VIDEO => Self::Video,
+            ffi::AVMediaType::AVMEDIA_TYPE_AUDIO => Self::Audio,
+            ffi::AVMediaType::AVMEDIA_TYPE_SUBTITLE => Self::Subtitle,
+            ffi::AVMediaType::AVMEDIA_TYPE_ATTACHMENT => Self::Attachment,
+            _ => Self::Data,
+        }
+    }
+
     /// The word for messages.
     pub const fn name(self) -> &'static str {
         match self {
@@ -84,6 +94,33 @@ pub struct Colour {
 }
 
 impl Colour {
+    /// What codec parameters say.
+    pub(super) fn of(params: &ffi::AVCodecParameters) -> Self {
+        Self {
+            range: params.color_range,
+            primaries: params.color_primaries,
+            transfer: params.color_trc,
+            matrix: params.color_space,
+            chroma_location: params.chroma_location,
+        }
+    }
+
+    /// Names of what is told here and not in `got`. What goes without saying is not missed: the video range, the matrix of RGB,
+    /// chroma on the left.
+    pub(super) fn missing_from(&self, got: &Self) -> Vec<&'static str> {
+        use ffi::{
+            AVChromaLocation as Place, AVColorPrimaries as P, AVColorRange as R, AVColorSpace as M, AVColorTransferCharacteristic as T,
+        };
+        let range = self.range == R::AVCOL_RANGE_JPEG && got.range != self.range;
+        let primaries = self.primaries != P::AVCOL_PRI_UNSPECIFIED && got.primaries != self.primaries;
+        let transfer = self.transfer != T::AVCOL_TRC_UNSPECIFIED && got.transfer != self.transfer;
+        let matrix = !matches!(self.matrix, M::AVCOL_SPC_UNSPECIFIED | M::AVCOL_SPC_RGB) && got.matrix != self.matrix;
+        let silent = matches!(self.chroma_location, Place::AVCHROMA_LOC_UNSPECIFIED | Place::AVCHROMA_LOC_LEFT);
+        let place = !silent && got.chroma_location != self.chroma_location;
+        let all = [(range, "range"), (primaries, "primaries"), (transfer, "transfer"), (matrix, "matrix"), (place, "chroma location")];
+        all.into_iter().filter(|(lost, _)| *lost).map(|(_, name)| name).collect()
+    }
+
     /// Whether samples use their full range (0…255) rather than the video range (16…235).
     pub fn full_range(&self) -> bool {
         self.range == ffi::AVColorRange::AVCOL_RANGE_JPEG
@@ -339,13 +376,7 @@ impl SourceInfo {
             let pixel_format = format::av_from_raw(params.format);
             let (width, height) = (usize::try_from(params.width).unwrap_or(0), usize::try_from(params.height).unwrap_or(0));
             let native = pixel_format.and_then(format::entry).map(|e| e.format);
-            let mut colour = Colour {
-                range: params.color_range,
-                primaries: params.color_primaries,
-                transfer: params.color_trc,
-                matrix: params.color_space,
-                chroma_location: params.chroma_location,
-            };
+            let mut colour = Colour::of(params);
             if pixel_format.is_some_and(format::implies_full_range) {
                 colour.range = ffi::AVColorRange::AVCOL_RANGE_JPEG;
             }
@@ -404,13 +435,7 @@ unsafe fn read_stream(stream: &ffi::AVStream, index: usize) -> Result<StreamInfo
                 side_data.push((entry.type_, std::slice::from_raw_parts(entry.data, entry.size).to_vec()));
             }
         }
-        let kind = match params.codec_type {
-            ffi::AVMediaType::AVMEDIA_TYPE_VIDEO => StreamKind::Video,
-            ffi::AVMediaType::AVMEDIA_TYPE_AUDIO => StreamKind::Audio,
-            ffi::AVMediaType::AVMEDIA_TYPE_SUBTITLE => StreamKind::Subtitle,
-            ffi::AVMediaType::AVMEDIA_TYPE_ATTACHMENT => StreamKind::Attachment,
-            _ => StreamKind::Data,
-        };
+        let kind = StreamKind::of(params.codec_type);
         Ok(StreamInfo {
             index,
             kind,

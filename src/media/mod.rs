@@ -11,6 +11,7 @@ use ffmpeg_next::ffi;
 use crate::error::{Error, Result};
 use crate::frame_log::Entry;
 
+mod audit;
 mod carry;
 mod container;
 mod convert;
@@ -24,6 +25,7 @@ mod encoder_setup;
 mod exit;
 pub mod format;
 mod hdr;
+mod header;
 mod info;
 mod input;
 mod intake;

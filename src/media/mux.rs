@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use ffmpeg_next::ffi;
 
+use super::audit;
 use super::carry::{Form, Said, Wanted};
-use super::container::{Layout, set_defaults};
+use super::container::{Layout, holds, set_defaults};
 use super::counters::MediaCounters;
 use super::encode::VideoEncoder;
+use super::header::Header;
 use super::info::SourceInfo;
 use super::io::{Interrupt, open_fifo_for_writing};
 use super::output::{Chosen, EncodeSpec, OutputTarget, choose};
@@ -99,6 +101,8 @@ pub struct FileMuxer {
     log: Option<Arc<FrameLog>>,
     /// For what must be said while packets flow.
     counters: Arc<MediaCounters>,
+    /// What the file should hold, and where it is.
+    expected: Option<(audit::Wanted, String)>,
     lost: bool,
     finished: bool,
 }
@@ -127,7 +131,7 @@ impl FileMuxer {
         let layout = |rewinds| Layout { container: &container, video_base: encoder.time_base(), rewinds, index_last: spec.index_last };
         let mut trial_options = Dict::from_pairs(&spec.mux_options, "muxer option")?;
         set_defaults(&Layout { index_last: true, ..layout(true) }, info, &mut trial_options);
-        warnings.extend(wanted.lost_tags(&streams, trial_options)?);
+        let mut losses = wanted.lost_tags(&streams, trial_options)?;
         let mut output = Output::new(&chosen, &url)?;
         let context = output.get();
         let regular = std::fs::metadata(target.url).map_or_else(|_| !names_a_stream(target.url), |m| m.is_file());
@@ -139,6 +143,23 @@ impl FileMuxer {
             wanted.add_stream(&mut output, stream)?;
         }
         wanted.add_metadata(&mut output, &streams)?;
+        // SAFETY: a complete context.
+        let header = unsafe { Header::of(output.raw) };
+        let labels: Vec<String> = streams.iter().map(|s| s.stream.label()).collect();
+        if container != "null" {
+            losses.extend(audit::foreseen(&header, &container, holds(&container)));
+        }
+        losses.sort_by_key(|loss| loss.stream);
+        warnings.extend(audit::describe(&losses, &labels, &container, &header));
+        // What a file holds can be read back.
+        let expected = (regular && chosen.container.flags & ffi::AVFMT_NOFILE == 0 && container != "null").then(|| audit::Wanted {
+            header,
+            labels,
+            container: container.clone(),
+            video: streams.iter().position(|s| s.stream.index == info.video).unwrap_or(0),
+            stereo_in_pictures: encoder.name().starts_with("libx264"),
+            named: losses,
+        });
         let mut options = Dict::from_pairs(&spec.mux_options, "muxer option")?;
         let mark = log::Mark::now();
         if chosen.container.flags & ffi::AVFMT_NOFILE == 0 {
@@ -193,6 +214,7 @@ impl FileMuxer {
             notes,
             log: spec.log.clone(),
             counters: encoder.counters(),
+            expected: expected.map(|wanted| (wanted, url)),
             lost: false,
             finished: false,
         })
@@ -221,6 +243,15 @@ impl FileMuxer {
             ffi::AVERROR_EXIT => Error::failed(self.operation(), "interrupted, and the reader takes no more"),
             _ if code == ffi::AVERROR(libc::EPIPE) => Error::failed(self.operation(), "the reader closed the pipe"),
             _ => error,
+        }
+    }
+
+    /// Names what the finished file lacks. A file that cannot be read back in this way (a lone elementary stream of few pictures)
+    /// tells nothing.
+    fn read_back(&mut self) {
+        let Some((wanted, url)) = self.expected.take().filter(|_| !self.interrupt.cancelled()) else { return };
+        if let Ok(got) = Header::read_back(&url, &self.container) {
+            wanted.missing_from(&got).into_iter().for_each(|text| self.counters.warn(text));
         }
     }
 
@@ -320,7 +351,10 @@ impl Muxer for FileMuxer {
         self.fifo = None;
         match [trailer, written, closed].into_iter().find(|&code| code < 0 && code != ffi::AVERROR_EOF) {
             Some(code) => Err(self.failed(code, mark)),
-            None => Ok(()),
+            None => {
+                self.read_back();
+                Ok(())
+            }
         }
     }
 }
