@@ -1,6 +1,6 @@
 //! `convoy run`: opens everything in order, runs the pipeline, gives the output its name.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,6 +19,7 @@ use crate::media::{
     self, By, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Pass, Rational, SourceInfo, SourceOptions, Treatment, VideoEncoder,
 };
 use crate::output::{Committed, Target};
+use crate::pace::{Pace, WallClock};
 use crate::pipeline::{self, Discard, Encoder, Muxer, Source, Stages};
 use crate::pool::{self, Budget};
 use crate::progress::{Display, Expected};
@@ -75,7 +76,8 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     let encode = encode_spec(args, &log);
     let target = Target::prepare(&args.output, &args.input, args.overwrite(), cancel)?;
     if !target.is_null() {
-        media::check_output(target.name(), &encode)?;
+        let passes = args.encoding.two_pass.then(|| Pass { first: true, statistics: PathBuf::new() });
+        media::check_output(target.name(), &EncodeSpec { pass: passes, ..encode.clone() })?;
     }
     let trace = args.trace.as_deref().map(TraceFile::create).transpose()?.map(|file| (file, Arc::new(Trace::new())));
     let job = Job { args, filters: &filters, log, trace, cancel };
@@ -243,16 +245,19 @@ impl Job<'_> {
             let _ = built.stats.trace.set(Arc::clone(trace));
         }
         let display = Display::start(args.progress, &stats, expected(args, &started.info))?;
+        let pace = pace(args, &started.info);
         let stages = Stages { source: started.source, submitter: built.submitter, collector: built.collector, encoder, muxer };
-        let outcome = pipeline::run(stages, &stats, cancel);
+        let outcome = pipeline::run_paced(stages, pace, &stats, cancel);
         drop(display);
         heard.tell();
         started.counters.iter().filter_map(|c| c.mixture(&done)).for_each(status::warn);
-        if let Some((file, trace)) = self.trace {
-            // Also of a run that failed: that is when one wants to see it.
-            file.write(&trace)?;
-        }
-        let timing = outcome?;
+        // Also of a run that failed: that is when one wants to see it.
+        let traced = self.trace.map_or(Ok(()), |(file, trace)| file.write(&trace));
+        let timing = match (outcome, traced) {
+            (Ok(timing), Ok(())) => timing,
+            (Ok(_), Err(error)) | (Err(error), Ok(())) => return Err(error.into()),
+            (Err(first), Err(second)) => return Err(first.and(second).into()),
+        };
         if let Some(watch) = watch {
             status::say(watch.report(output.format.sample() == Sample::F32));
         }
@@ -303,6 +308,19 @@ impl Heard {
     fn copied(&self) -> u64 {
         self.counters().map(|c| c.host_copied_bytes.load(Ordering::Relaxed)).sum()
     }
+}
+
+/// The clock by which a live output is fed, or the user wants to read.
+fn pace(args: &RunArgs, info: &SourceInfo) -> Option<Pace> {
+    let live = media::is_live_output(&args.output) && !info.live && !media::is_live(&args.input);
+    if args.selection.no_re || !(args.selection.re || live) {
+        return None;
+    }
+    if !args.selection.re {
+        status::say("reading at the input's own speed, since the output is live (--no-re reads as fast as possible)");
+    }
+    let bases = info.streams.iter().map(|s| (s.time_base.num, s.time_base.den)).collect();
+    Some(Pace::new(Box::new(WallClock::default()), bases, info.video))
 }
 
 fn expected(args: &RunArgs, info: &SourceInfo) -> Expected {

@@ -108,8 +108,11 @@ impl Wanted {
     fn stream_losses(&self, index: usize, want: &StreamFacts, got: &StreamFacts) -> Vec<What> {
         let encoded = index == self.video;
         // MP4's track names are written, and FFmpeg 5.1 does not read them.
-        let unread = |key: &String| is_mov(&self.container) && key == "title";
-        let mut lost: Vec<What> = lost_tags(&want.tags, &got.tags, &self.container).filter(|key| !unread(key)).map(What::Tag).collect();
+        let unread = |key: &str| is_mov(&self.container) && key == "title";
+        // Most files date their streams as they date themselves.
+        let known = |key: &str| key == "creation_time" && want.tags.get(c"creation_time") == self.header.tags.get(c"creation_time");
+        let mut lost: Vec<What> =
+            lost_tags(&want.tags, &got.tags, &self.container).filter(|key| !unread(key) && !known(key)).map(What::Tag).collect();
         let bits = lost_dispositions(index, &self.header.streams) & !got.disposition;
         lost.extend(names_of(bits).into_iter().map(What::Disposition));
         for &kind in want.side_data.iter().filter(|&&kind| is_told_of(kind, encoded) && !got.side_data.contains(&kind)) {
@@ -147,7 +150,9 @@ fn lost_tags<'a>(want: &'a Dict, got: &Dict, container: &'a str) -> impl Iterato
     want.keys().into_iter().filter(move |key| {
         let Ok(c_key) = super::c_string(key, "tag") else { return false };
         let value = want.get(&c_key).unwrap_or_default();
-        let silent = value.is_empty() || describes_the_writer(key) || (key == "language" && value == "und");
+        // A clock that was never set.
+        let unset = key == "creation_time" && value.starts_with("1970-01-01T00:00:00");
+        let silent = value.is_empty() || unset || describes_the_writer(key) || (key == "language" && value == "und");
         !silent && !got.get(&c_key).is_some_and(|kept| same_tag(container, key, &value, &kept))
     })
 }

@@ -271,6 +271,14 @@ impl SourceInfo {
         })
     }
 
+    /// The rate for a container that counts pictures: the one at which they follow each other, unless that is only the clock's
+    /// own rate, far above how often they come.
+    pub(super) fn counted_rate(&self) -> Rational {
+        let value = |rate: Option<Rational>| rate.and_then(Rational::value).unwrap_or(0.0);
+        let steady = self.frame_rate.filter(|_| self.average_rate.is_none() || value(self.frame_rate) <= 2.0 * value(self.average_rate));
+        steady.or(self.average_rate).unwrap_or(Rational { num: 25, den: 1 })
+    }
+
     /// Takes over what the first picture says of the whole stream, where the container does not.
     pub(super) fn adopt_side_data(&mut self, first: &AvFrame) {
         use ffi::AVFrameSideDataType as Of;

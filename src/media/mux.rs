@@ -11,13 +11,15 @@ use super::carry::{Form, Said, Wanted};
 use super::container::{Layout, holds, set_defaults};
 use super::counters::MediaCounters;
 use super::encode::VideoEncoder;
+use super::evenness::{Evenness, counts_pictures};
 use super::header::Header;
 use super::info::SourceInfo;
 use super::io::{Interrupt, open_fifo_for_writing};
 use super::output::{Chosen, EncodeSpec, OutputTarget, choose};
 use super::owned::Dict;
 use super::subtitles::TextConverter;
-use super::{Packet, Rational, av_failed, c_string, log, redact, timestamp};
+use super::window::MICROSECONDS;
+use super::{Packet, Rational, av_failed, c_string, log, redact, rescale, timestamp};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::frame_log::FrameLog;
@@ -25,6 +27,9 @@ use crate::pipeline::Muxer;
 
 /// How long one write of a cancelled run may wait for a peer that takes nothing.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// Streams that begin closer together than this begin together: sound and pictures have different units.
+const APART_US: i64 = 50_000;
 
 /// An output context; freed on drop, its file closed.
 pub(super) struct Output {
@@ -89,6 +94,8 @@ pub struct FileMuxer {
     /// The FIFO behind the output, closed last.
     fifo: Option<OwnedFd>,
     name: String,
+    /// Input stream of the filtered video.
+    video: usize,
     routes: Vec<Option<Route>>,
     /// Whether equal time stamps may follow each other.
     nonstrict: bool,
@@ -103,6 +110,10 @@ pub struct FileMuxer {
     counters: Arc<MediaCounters>,
     /// What the file should hold, and where it is.
     expected: Option<(audit::Wanted, String)>,
+    /// In a container without times: how even the pictures are.
+    evenness: Option<Evenness>,
+    /// First time of each output stream in microseconds, there.
+    begins_us: Vec<Option<i64>>,
     lost: bool,
     finished: bool,
 }
@@ -144,7 +155,12 @@ impl FileMuxer {
         }
         wanted.add_metadata(&mut output, &streams)?;
         // SAFETY: a complete context.
-        let header = unsafe { Header::of(output.raw) };
+        let mut header = unsafe { Header::of(output.raw) };
+        let video = streams.iter().position(|s| s.stream.index == info.video).unwrap_or(0);
+        if let Some(facts) = header.streams.get_mut(video) {
+            // The encoder may know no fields.
+            facts.field_order = info.field_order;
+        }
         let labels: Vec<String> = streams.iter().map(|s| s.stream.label()).collect();
         if container != "null" {
             losses.extend(audit::foreseen(&header, &container, holds(&container)));
@@ -156,7 +172,7 @@ impl FileMuxer {
             header,
             labels,
             container: container.clone(),
-            video: streams.iter().position(|s| s.stream.index == info.video).unwrap_or(0),
+            video,
             stereo_in_pictures: encoder.name().starts_with("libx264"),
             named: losses,
         });
@@ -200,11 +216,14 @@ impl FileMuxer {
             }
         }
         let flags = chosen.container.flags;
+        let name_of_container = container.clone();
+        let told_rate = info.counted_rate();
         Ok(Self {
             output,
             interrupt,
             fifo,
             name,
+            video: info.video,
             routes,
             nonstrict: flags & ffi::AVFMT_TS_NONSTRICT != 0,
             untimed: flags & ffi::AVFMT_NOTIMESTAMPS != 0,
@@ -215,6 +234,8 @@ impl FileMuxer {
             log: spec.log.clone(),
             counters: encoder.counters(),
             expected: expected.map(|wanted| (wanted, url)),
+            evenness: counts_pictures(&name_of_container, flags).then(|| Evenness::new(told_rate, encoder.time_base())),
+            begins_us: Vec::new(),
             lost: false,
             finished: false,
         })
@@ -243,6 +264,38 @@ impl FileMuxer {
             ffi::AVERROR_EXIT => Error::failed(self.operation(), "interrupted, and the reader takes no more"),
             _ if code == ffi::AVERROR(libc::EPIPE) => Error::failed(self.operation(), "the reader closed the pipe"),
             _ => error,
+        }
+    }
+
+    /// Where the container holds no times: notes what is lost with them.
+    fn note_time(&mut self, packet: &Packet, stream: usize) {
+        let (Some(even), Some(Some(route))) = (&mut self.evenness, self.routes.get(stream)) else { return };
+        let output = usize::try_from(route.output).unwrap_or(0);
+        if stream == self.video {
+            even.note(packet);
+        }
+        if output >= self.begins_us.len() {
+            self.begins_us.resize(output + 1, None);
+        }
+        let time = packet.pts().map(|pts| rescale(pts, route.from, MICROSECONDS));
+        if let Some(begin) = self.begins_us.get_mut(output) {
+            // Reordered pictures: the first packet is the first picture, except where open groups begin.
+            *begin = begin.or(time);
+        }
+    }
+
+    /// Says what a container without times has lost.
+    fn tell_lost_times(&mut self) {
+        let Some(even) = &mut self.evenness else { return };
+        if let Some(text) = even.verdict(&self.container) {
+            self.counters.warn(text);
+        }
+        let begins = || self.begins_us.iter().flatten().copied();
+        if let (Some(first), Some(last)) = (begins().min(), begins().max())
+            && last - first > APART_US
+        {
+            let apart = (last - first) as f64 * 1e-6;
+            self.counters.warn(format!("the streams begin up to {apart:.3} s apart: {} starts them together", self.container));
         }
     }
 
@@ -297,6 +350,7 @@ impl FileMuxer {
 impl Muxer for FileMuxer {
     fn write(&mut self, packet: Packet) -> Result<()> {
         let stream = packet.stream();
+        self.note_time(&packet, stream);
         let Some(route) = self.routes.get_mut(stream) else {
             if !std::mem::replace(&mut self.lost, true) {
                 self.counters.warn(format!("stream #{stream} appeared in mid-file and is left out"));
@@ -352,6 +406,7 @@ impl Muxer for FileMuxer {
         match [trailer, written, closed].into_iter().find(|&code| code < 0 && code != ffi::AVERROR_EOF) {
             Some(code) => Err(self.failed(code, mark)),
             None => {
+                self.tell_lost_times();
                 self.read_back();
                 Ok(())
             }
