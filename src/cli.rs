@@ -503,7 +503,7 @@ pub enum Progress {
 /// # Errors
 /// Clap's: wrong usage, or help and version as text.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    const SINGLE_DASH: [&str; 9] = ["-c:v", "-vf", "-crf", "-preset", "-frames", "-pix_fmt", "-ss", "-to", "-map"];
+    const SINGLE_DASH: [&str; 10] = ["-c:v", "-vf", "-crf", "-preset", "-frames", "-pix_fmt", "-ss", "-to", "-map", "-re"];
     let args = args.into_iter().map(|arg| match arg.to_str() {
         Some("-pix_fmt") => "--pix-fmt".into(),
         Some(text) if SINGLE_DASH.contains(&text) => format!("-{text}").into(),

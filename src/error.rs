@@ -20,6 +20,7 @@ pub struct Error {
     operation: String,
     cause: String,
     hint: Option<String>,
+    also: Option<Box<Error>>,
 }
 
 /// Shorthand used throughout the crate.
@@ -28,7 +29,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// The work failed. `operation` says what was tried and on what ("cannot open input 'x.mp4'"), `cause` why.
     pub fn failed(operation: impl Into<String>, cause: impl fmt::Display) -> Self {
-        Self { kind: Kind::Failed, operation: operation.into(), cause: cause.to_string(), hint: None }
+        Self { kind: Kind::Failed, operation: operation.into(), cause: cause.to_string(), hint: None, also: None }
     }
 
     /// The user asked for something impossible.
@@ -45,6 +46,13 @@ impl Error {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds an error that came after this one, to be told after it.
+    #[must_use]
+    pub fn and(mut self, later: Self) -> Self {
+        self.also = Some(Box::new(later));
         self
     }
 
@@ -79,6 +87,9 @@ impl fmt::Display for Error {
         if let Some(hint) = &self.hint {
             write!(f, "\n  hint: {hint}")?;
         }
+        if let Some(also) = &self.also {
+            write!(f, "\n  also: {also}")?;
+        }
         Ok(())
     }
 }
@@ -92,6 +103,8 @@ mod tests {
         let e = Error::failed("cannot open 'a.mp4'", "No such file").hint("check the name").context("decode");
         assert_eq!(e.to_string(), "decode: cannot open 'a.mp4': No such file\n  hint: check the name");
         assert_eq!(e.exit_code(), 1);
+        let both = Error::failed("first", "a").and(Error::usage("second", "b"));
+        assert_eq!((both.to_string().as_str(), both.exit_code()), ("first: a\n  also: second: b", 1));
         assert_eq!(Error::usage("bad graph", "x").exit_code(), 2);
     }
 }

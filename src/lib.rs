@@ -17,6 +17,7 @@ pub mod frame_log;
 pub mod kernels;
 pub mod media;
 pub mod output;
+pub mod pace;
 pub mod pattern;
 pub mod pipeline;
 pub mod pool;

@@ -16,6 +16,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::frame::Frame;
 use crate::media::Packet;
+use crate::pace::Pace;
 use crate::stats::{LatencyRecorder, PipelineStats, Queue, Timing};
 
 /// Decoded frames that may wait for the filter thread.
@@ -138,6 +139,14 @@ impl FirstCause {
 /// # Errors
 /// The first error that any stage met; a stage's panic is one too.
 pub fn run(stages: Stages, stats: &Arc<PipelineStats>, cancel: &Cancel) -> Result<Timing> {
+    run_paced(stages, None, stats, cancel)
+}
+
+/// As [`run`], with items held back until it is time for them.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_paced(stages: Stages, mut pace: Option<Pace>, stats: &Arc<PipelineStats>, cancel: &Cancel) -> Result<Timing> {
     let Stages { mut source, mut submitter, mut collector, mut encoder, mut muxer } = stages;
     let cause = Arc::new(FirstCause { error: Mutex::new(None), cancel: cancel.clone() });
     let (decoded_tx, decoded_rx) = bounded::<Item>(ITEMS_QUEUED);
@@ -150,7 +159,11 @@ pub fn run(stages: Stages, stats: &Arc<PipelineStats>, cancel: &Cancel) -> Resul
     }
 
     let clock = Arc::clone(stats);
-    let decode = stage("decode", &cause, move || decode_loop(source.as_mut(), &decoded_tx, &token_rx, &clock))?;
+    let flag = cancel.clone();
+    let decode = stage("decode", &cause, move || {
+        let mut hold = |item: &Item| pace.as_mut().map_or((), |pace| pace.hold(item, &flag));
+        decode_loop(source.as_mut(), (&decoded_tx, &token_rx), &mut hold, &clock)
+    })?;
     let clock = Arc::clone(stats);
     let filter = stage("filter", &cause, move || filter_loop(submitter.as_mut(), &decoded_rx, &token_tx, &due_tx, &clock))?;
     let clock = Arc::clone(stats);
@@ -172,13 +185,19 @@ pub fn run(stages: Stages, stats: &Arc<PipelineStats>, cancel: &Cancel) -> Resul
     }
 }
 
-fn decode_loop(source: &mut dyn Source, out: &Sender<Item>, tokens: &Receiver<()>, stats: &PipelineStats) -> Result<()> {
+fn decode_loop(
+    source: &mut dyn Source,
+    (out, tokens): (&Sender<Item>, &Receiver<()>),
+    hold: &mut dyn FnMut(&Item),
+    stats: &PipelineStats,
+) -> Result<()> {
     loop {
         let frame_of = |item: &Result<Item>| match item {
             Ok(Item::Frame(frame)) => Some(frame.seq),
             Ok(Item::Packet(_) | Item::End) | Err(_) => None,
         };
         let item = stats.decode.busy_on("decode", || source.next(), frame_of)?;
+        stats.decode.wait(|| hold(&item));
         match &item {
             Item::Frame(_) => {
                 stats.decode.wait(|| tokens.recv()).map_err(|_| Error::disconnected("decode"))?;

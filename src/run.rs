@@ -1,6 +1,6 @@
 //! `convoy run`: opens everything in order, runs the pipeline, gives the output its name.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,8 +15,11 @@ use crate::filter::plan::Plan;
 use crate::filter::{self, Filter};
 use crate::frame::{Sample, Shape};
 use crate::frame_log::FrameLog;
-use crate::media::{self, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Pass, Rational, SourceInfo, SourceOptions, VideoEncoder};
+use crate::media::{
+    self, By, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Pass, Rational, SourceInfo, SourceOptions, Treatment, VideoEncoder,
+};
 use crate::output::{Committed, Target};
+use crate::pace::{Pace, WallClock};
 use crate::pipeline::{self, Discard, Encoder, Muxer, Source, Stages};
 use crate::pool::{self, Budget};
 use crate::progress::{Display, Expected};
@@ -73,7 +76,8 @@ fn execute(args: &RunArgs, cancel: &Cancel) -> Result<(), Ended> {
     let encode = encode_spec(args, &log);
     let target = Target::prepare(&args.output, &args.input, args.overwrite(), cancel)?;
     if !target.is_null() {
-        media::check_output(target.name(), &encode)?;
+        let passes = args.encoding.two_pass.then(|| Pass { first: true, statistics: PathBuf::new() });
+        media::check_output(target.name(), &EncodeSpec { pass: passes, ..encode.clone() })?;
     }
     let trace = args.trace.as_deref().map(TraceFile::create).transpose()?.map(|file| (file, Arc::new(Trace::new())));
     let job = Job { args, filters: &filters, log, trace, cancel };
@@ -106,6 +110,8 @@ struct Ready {
     device: Box<dyn Device>,
     started: Started,
     built: Built,
+    /// In which pieces frames are filtered; None without a filter.
+    filtered: Option<By>,
     /// Shape of the filtered frames.
     output: Shape,
     watch: Option<verify::Watch>,
@@ -114,6 +120,7 @@ struct Ready {
 /// What filters the frames.
 struct Lanes {
     built: Built,
+    filtered: Option<By>,
     /// Shape of the filtered frames.
     output: Shape,
     watch: Option<verify::Watch>,
@@ -136,15 +143,15 @@ impl Job<'_> {
         let options = BuildOptions { lanes: args.lanes, threads: args.threads, variant: args.variant.clone(), budget };
         let plan = filter::plan(self.filters, started.shape)?;
         let device = if left_to_us(args, &plan) { off_gpu(device, &plan) } else { device };
-        let Lanes { built, output, watch } = self.build(device.as_ref(), plan, &started, &options)?;
-        Ok(Ready { device, started, built, output, watch })
+        let Lanes { built, filtered, output, watch } = self.build(device.as_ref(), plan, &started, &options)?;
+        Ok(Ready { device, started, built, filtered, output, watch })
     }
 
     /// Builds the lanes: for whole frames, as `plan` says, or for fields.
     fn build(&self, device: &dyn Device, plan: Plan, started: &Started, options: &BuildOptions) -> Result<Lanes> {
         if plan.steps.is_empty() {
             // Nothing to compute: the frames pass by, whatever device their memory belongs to.
-            return Ok(self.watched(Cpu::new().build(&plan, options)?, &plan));
+            return Ok(Lanes { filtered: None, ..self.watched(Cpu::new().build(&plan, options)?, &plan) });
         }
         let by_field = match self.args.selection.fields {
             Fields::Frame => false,
@@ -158,7 +165,7 @@ impl Job<'_> {
                 let lanes = self.watched(built, &plan);
                 let mut built = fields::weave(lanes.built, output, device.host_memory(), Arc::clone(&options.budget))?;
                 built.notes.push("interlaced: each field is filtered by itself".to_owned());
-                return Ok(Lanes { built, output, ..lanes });
+                return Ok(Lanes { built, output, filtered: Some(By::Field), ..lanes });
             }
             status::warn(format_args!(
                 "the video is interlaced, but the {} rows of its {} pictures cannot be shared out to two fields: whole frames are filtered",
@@ -170,12 +177,12 @@ impl Job<'_> {
 
     /// Lanes whose results are compared with the reference, if `--verify` says so.
     fn watched(&self, built: Built, plan: &Plan) -> Lanes {
-        let output = plan.output();
+        let (output, filtered) = (plan.output(), Some(By::Frame));
         match self.args.verify {
-            None => Lanes { built, output, watch: None },
+            None => Lanes { built, filtered, output, watch: None },
             Some(every) => {
                 let (built, watch) = verify::watch(built, plan, every);
-                Lanes { built, output, watch: Some(watch) }
+                Lanes { built, filtered, output, watch: Some(watch) }
             }
         }
     }
@@ -205,7 +212,7 @@ impl Job<'_> {
 
     fn run(self, target: Target, encode: EncodeSpec) -> Result<(), Ended> {
         let (args, cancel) = (self.args, self.cancel);
-        let Ready { device, started, built, output, watch } = self.open(self.log.clone())?;
+        let Ready { device, started, built, filtered, output, watch } = self.open(self.log.clone())?;
         let mut heard = Heard::default();
         started.counters.iter().for_each(|c| heard.listen(c));
         if args.verbose {
@@ -215,11 +222,13 @@ impl Job<'_> {
             note(&built.notes);
         }
 
+        let mut done = Treatment { filtered: filtered.filter(|_| args.selection.fields == Fields::Auto), marks_each: true };
         let (encoder, muxer): (Box<dyn Encoder>, Box<dyn Muxer>) = if target.is_null() {
             (Box::new(Discard), Box::new(Discard))
         } else {
             let (encoder, muxer) = open_output(&target, &encode, &started.info, output, cancel)?;
             warn(muxer.warnings());
+            done.marks_each = encoder.marks_each_scan();
             if args.verbose {
                 status::say(format_args!("encoder {} ({})", encoder.name(), encoder.pixel_format()));
                 note(&encoder.counters().notes());
@@ -236,15 +245,19 @@ impl Job<'_> {
             let _ = built.stats.trace.set(Arc::clone(trace));
         }
         let display = Display::start(args.progress, &stats, expected(args, &started.info))?;
+        let pace = pace(args, &started.info);
         let stages = Stages { source: started.source, submitter: built.submitter, collector: built.collector, encoder, muxer };
-        let outcome = pipeline::run(stages, &stats, cancel);
+        let outcome = pipeline::run_paced(stages, pace, &stats, cancel);
         drop(display);
         heard.tell();
-        if let Some((file, trace)) = self.trace {
-            // Also of a run that failed: that is when one wants to see it.
-            file.write(&trace)?;
-        }
-        let timing = outcome?;
+        started.counters.iter().filter_map(|c| c.mixture(&done)).for_each(status::warn);
+        // Also of a run that failed: that is when one wants to see it.
+        let traced = self.trace.map_or(Ok(()), |(file, trace)| file.write(&trace));
+        let timing = match (outcome, traced) {
+            (Ok(timing), Ok(())) => timing,
+            (Ok(_), Err(error)) | (Err(error), Ok(())) => return Err(error.into()),
+            (Err(first), Err(second)) => return Err(first.and(second).into()),
+        };
         if let Some(watch) = watch {
             status::say(watch.report(output.format.sample() == Sample::F32));
         }
@@ -295,6 +308,19 @@ impl Heard {
     fn copied(&self) -> u64 {
         self.counters().map(|c| c.host_copied_bytes.load(Ordering::Relaxed)).sum()
     }
+}
+
+/// The clock by which a live output is fed, or the user wants to read.
+fn pace(args: &RunArgs, info: &SourceInfo) -> Option<Pace> {
+    let live = media::is_live_output(&args.output) && !info.live && !media::is_live(&args.input);
+    if args.selection.no_re || !(args.selection.re || live) {
+        return None;
+    }
+    if !args.selection.re {
+        status::say("reading at the input's own speed, since the output is live (--no-re reads as fast as possible)");
+    }
+    let bases = info.streams.iter().map(|s| (s.time_base.num, s.time_base.den)).collect();
+    Some(Pace::new(Box::new(WallClock::default()), bases, info.video))
 }
 
 fn expected(args: &RunArgs, info: &SourceInfo) -> Expected {

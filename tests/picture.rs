@@ -234,7 +234,7 @@ fn alpha_stays_where_the_codec_has_it() {
 fn rotation_stays_in_mp4_and_mov_and_is_named_elsewhere() {
     let c = Clips::new();
     c.make("plain.mp4", &format!("{PICTURE} {H264}"));
-    c.make("a.mp4", "-i DIR/plain.mp4 -c copy -metadata:s:v:0 rotate=90");
+    c.turn("plain.mp4", "a.mp4", 90);
     let turned = |name: &str| c.entry(name, "v", "stream_side_data=rotation");
     assert!(!turned("a.mp4").is_empty());
     for name in ["o.mp4", "o.mov", "o.mkv"] {

@@ -289,6 +289,58 @@ fn an_output_is_fed_over_the_network() {
     assert_eq!(c.frame_hashes("received.ts", &[]).len(), 50);
 }
 
+/// Everything that arrives at a port, until nothing has come for two seconds.
+fn receive(socket: std::net::UdpSocket) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        socket.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+        let (mut bytes, mut packet) = (Vec::new(), [0; 65_536]);
+        while let Ok(got) = socket.recv(&mut packet) {
+            bytes.extend(&packet[..got]);
+            socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        }
+        bytes
+    })
+}
+
+#[test]
+fn a_live_output_is_fed_at_the_inputs_speed_and_everything_arrives() {
+    let c = Clips::new();
+    c.make("a.ts", "-f lavfi -i testsrc2=size=64x48:rate=25:duration=2 -f lavfi -i sine=duration=2 -pix_fmt yuv420p -c:v libx264 -preset ultrafast -g 5 -c:a mp2");
+    for (args, paced) in [(vec![], true), (vec!["--no-re"], false), (vec!["--re"], false)] {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let url = format!("udp://{}", socket.local_addr().unwrap());
+        let receiver = receive(socket);
+        let done = c.try_run("a.ts", &url, &[vec!["--preset", "ultrafast", "--vf", "gblur"], args.clone()].concat());
+        assert!(done.status.success(), "{}", stderr(&done));
+        assert_eq!(stderr(&done).contains("reading at the input's own speed, since the output is live"), paced, "{}", stderr(&done));
+        c.write("received.ts", receiver.join().unwrap());
+        assert_eq!(c.frame_hashes("received.ts", &[]).len(), 50, "{args:?}");
+        assert_eq!(c.packet_hash("received.ts", "0:a"), c.packet_hash("a.ts", "0:a"), "{args:?}");
+    }
+    // A file takes as fast as it can, unless it shall not.
+    assert!(!c.run("a.ts", "o.mkv", &[]).contains("speed"));
+    c.run("a.ts", "o.mkv", &["-re", "--frames", "5"]);
+}
+
+#[test]
+fn srt_streams_go_out() {
+    if !has_protocol("srt") {
+        println!("skipped: this ffmpeg has no SRT");
+        return;
+    }
+    let c = Clips::new();
+    c.make("a.ts", "-f lavfi -i testsrc2=size=64x48:rate=25:duration=2 -pix_fmt yuv420p -c:v libx264 -preset ultrafast -g 5");
+    let url = format!("srt://127.0.0.1:{}", port());
+    let mut receiver = start_ffmpeg(&["-i", &format!("{url}?mode=listener"), "-c", "copy", &c.at("received.ts")]);
+    std::thread::sleep(Duration::from_millis(700));
+    let done = c.try_run("a.ts", &url, &["--preset", "ultrafast"]);
+    let _ = receiver.wait();
+    assert!(done.status.success() && stderr(&done).contains("since the output is live"), "{}", stderr(&done));
+    // What is sent while the sender leaves may be lost on the way.
+    let frames = c.frame_hashes("received.ts", &[]).len();
+    assert!((40..=50).contains(&frames), "{frames}: {}", stderr(&done));
+}
+
 /// Starts ffmpeg; the test waits for its end.
 fn start_ffmpeg(args: &[&str]) -> std::process::Child {
     std::process::Command::new("ffmpeg").args(["-hide_banner", "-nostdin", "-v", "error", "-y"]).args(args).spawn().unwrap()

@@ -147,3 +147,34 @@ fn a_trace_that_cannot_be_written_is_refused_before_the_run() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("/no/such/folder/t.json"), "{}", stderr(&output));
 }
+
+#[test]
+fn the_runs_own_error_comes_before_the_traces() {
+    let mut command = convoy();
+    command.args([
+        "run",
+        "synth:64x48",
+        "-o",
+        "/dev/full",
+        "--format",
+        "matroska",
+        "--frames",
+        "3",
+        "--backend",
+        "cpu",
+        "--trace",
+        "/dev/full",
+    ]);
+    let done = finish_within(command, Duration::from_secs(20));
+    let said = stderr(&done);
+    let place = |word: &str| said.find(word).unwrap_or_else(|| panic!("no '{word}' in {said}"));
+    assert!(
+        done.status.code() == Some(1) && place("cannot write '/dev/full'") < place("also: cannot write the trace '/dev/full'"),
+        "{said}"
+    );
+    // A good run with a trace that fails fails with that.
+    let mut command = convoy();
+    command.args(["run", "synth:64x48", "-o", "null:", "--frames", "3", "--backend", "cpu", "--trace", "/dev/full"]);
+    let done = finish_within(command, Duration::from_secs(20));
+    assert!(done.status.code() == Some(1) && stderr(&done).contains("cannot write the trace '/dev/full'"), "{}", stderr(&done));
+}

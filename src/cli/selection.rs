@@ -39,6 +39,13 @@ pub struct SelectionArgs {
     /// Interlaced video: filter each field by itself, or whole frames; auto goes by what the pictures say.
     #[arg(long, value_enum, default_value_t)]
     pub fields: Fields,
+    /// Read at the speed at which the input is shown, as ffmpeg's -re: the default for live outputs (rtmp, rtsp, rtp, udp, srt, rist)
+    /// unless the input is live itself.
+    #[arg(long, alias = "realtime", overrides_with = "no_re")]
+    pub re: bool,
+    /// Read as fast as possible, whatever the output.
+    #[arg(long, alias = "no-realtime", overrides_with = "re")]
+    pub no_re: bool,
     /// Exit with 1 when the input is damaged or ends early (the output is written all the same).
     #[arg(long)]
     pub strict: bool,

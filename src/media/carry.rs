@@ -4,6 +4,7 @@ use ffmpeg_next::ffi;
 
 use super::container::{holds_one_stream, is_mov, maps};
 use super::encode::VideoEncoder;
+use super::evenness::counts_pictures;
 use super::info::{SourceInfo, StreamInfo, StreamKind};
 use super::mux::Output;
 use super::output::Chosen;
@@ -216,6 +217,9 @@ impl<'a> Wanted<'a> {
                 out.time_base = self.encoder.time_base().av();
                 out.avg_frame_rate = self.info.average_rate.or(self.info.frame_rate).map_or(stream.average_rate, Rational::av);
                 out.r_frame_rate = stream.real_rate;
+                if counts_pictures(&self.container(), self.chosen.container.flags) {
+                    out.avg_frame_rate = self.info.counted_rate().av();
+                }
                 out.sample_aspect_ratio = (*self.encoder.raw()).sample_aspect_ratio;
             } else {
                 out.time_base = stream.time_base.av();

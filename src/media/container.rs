@@ -7,6 +7,7 @@ use ffmpeg_next::ffi;
 use super::Rational;
 use super::info::SourceInfo;
 use super::owned::Dict;
+use super::tags::BIBLIOGRAPHIC;
 
 /// Whether a container is one elementary stream or single pictures: one that has a default for video alone. Its muxer may
 /// not check, and would write the packets of other streams between the pictures.
@@ -38,6 +39,54 @@ pub(super) fn maps(container: &str, codec: ffi::AVCodecID, input: &str) -> bool 
             video.contains(&codec) || audio.contains(&codec) || dvd.contains(&codec)
         }
         _ => true,
+    }
+}
+
+/// Whether the container can say of a whole stream what its pictures say one by one.
+pub(super) fn describes(container: &str, kind: ffi::AVFrameSideDataType) -> bool {
+    use ffi::AVFrameSideDataType::*;
+    match kind {
+        AV_FRAME_DATA_ICC_PROFILE => is_mov(container),
+        AV_FRAME_DATA_STEREO3D => is_mov(container) || matches!(container, "matroska" | "webm"),
+        _ => false,
+    }
+}
+
+/// What a container has a place for beside streams and tags.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holds {
+    pub chapters: bool,
+    /// Bits of AVStream's disposition that may be kept; `audit` finds out which really were.
+    pub dispositions: i32,
+}
+
+/// What is known of a container. (FFmpeg's muxers have no word for it.)
+pub(super) fn holds(container: &str) -> Holds {
+    match container {
+        "matroska" | "webm" | "nut" | "ogg" => Holds { chapters: true, dispositions: -1 },
+        "mov" => Holds { chapters: true, dispositions: ffi::AV_DISPOSITION_DEFAULT | ffi::AV_DISPOSITION_ATTACHED_PIC },
+        name if is_mov(name) => Holds { chapters: true, dispositions: -1 },
+        "mpegts" => {
+            let audience = ffi::AV_DISPOSITION_HEARING_IMPAIRED | ffi::AV_DISPOSITION_VISUAL_IMPAIRED | ffi::AV_DISPOSITION_CLEAN_EFFECTS;
+            Holds { chapters: false, dispositions: audience }
+        }
+        "asf" => Holds { chapters: true, dispositions: 0 },
+        _ => Holds { chapters: false, dispositions: 0 },
+    }
+}
+
+/// Whether a tag that was read back is the one that was written: some containers write some in their own way.
+pub(super) fn same_tag(container: &str, key: &str, written: &str, read: &str) -> bool {
+    let (written, read) = (written.trim(), read.trim());
+    match key.to_ascii_lowercase().as_str() {
+        // Fractions of seconds, which few containers have.
+        "creation_time" => written.get(..19) == read.get(..19),
+        "language" if is_mov(container) => {
+            written == read || BIBLIOGRAPHIC.iter().any(|(long, short)| *long == written && short.to_bytes() == read.as_bytes())
+        }
+        // Numbers with or without a total or leading zeros, dates with or without a day, in a form of the container's.
+        "track" | "disc" | "date" | "genre" | "compilation" | "media_type" | "timecode" => true,
+        _ => written == read,
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::scan::{ScanCounts, Treatment};
+
 /// Counted while media flows; shared with whoever reports.
 #[derive(Debug, Default)]
 pub struct MediaCounters {
@@ -12,6 +14,8 @@ pub struct MediaCounters {
     pub corrupt_packets: AtomicU64,
     /// Pictures that were decoded with errors.
     pub corrupt_pictures: AtomicU64,
+    /// How the pictures were scanned.
+    pub(super) scans: ScanCounts,
     /// Whether the input ended before it should.
     early: AtomicBool,
     warnings: Mutex<Vec<String>>,
@@ -37,6 +41,11 @@ impl MediaCounters {
     /// Whether the input ended before it should.
     pub fn ended_early(&self) -> bool {
         self.early.load(Ordering::Relaxed)
+    }
+
+    /// What to say about pictures that were scanned in different ways.
+    pub fn mixture(&self, done: &Treatment) -> Option<String> {
+        self.scans.mixture(done)
     }
 
     pub(super) fn end_early(&self, text: String) {

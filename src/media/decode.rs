@@ -16,6 +16,7 @@ use super::input::{Demuxer, InputSpec};
 use super::intake::Intake;
 use super::owned::AvFrame;
 use super::reader::{Open, Reader};
+use super::scan::Scan;
 use super::sequence::Images;
 use super::window::{MICROSECONDS, Place, Window};
 use super::{Packet, Rational, av_failed, format, log, rescale, timestamp};
@@ -67,6 +68,8 @@ pub struct DecodeSource {
     /// When the first picture that was read is shown.
     began: Option<i64>,
     seq: u64,
+    /// How the first picture was scanned.
+    scan: Option<Scan>,
     /// End of the last frame given out, in the stream's time base.
     position: Option<i64>,
     /// Streams that the limit's tail has read past.
@@ -108,6 +111,7 @@ impl DecodeSource {
             log,
             began: None,
             seq: 0,
+            scan: None,
             position: None,
             passed,
             draining: false,
@@ -256,7 +260,14 @@ impl DecodeSource {
             info.sample_aspect = frame.sample_aspect_ratio.into();
         }
         info.hdr.refine(first);
-        info.hdr.losses().for_each(|text| self.intake.counters.warn(text));
+        info.adopt_side_data(first);
+        // SAFETY: an open decoder, used by this thread.
+        if unsafe { (*self.decoder.context).properties } & ffi::FF_CODEC_PROPERTY_FILM_GRAIN as u32 != 0 {
+            self.intake.counters.warn(
+                "the film grain's parameters are left out: the grain is drawn into the pictures, as a player does, before they are filtered"
+                    .to_owned(),
+            );
+        }
         let colour = &mut info.colour;
         if frame.color_range != ffi::AVColorRange::AVCOL_RANGE_UNSPECIFIED {
             colour.range = frame.color_range;
@@ -458,7 +469,10 @@ impl DecodeSource {
         let time = self.time_of(&frame);
         self.position = time.pts.map(|pts| pts.saturating_add(time.duration.max(1)));
         let seq = self.seq;
-        self.info.captions.remember(seq, &frame);
+        let scan = Scan::of(frame.get());
+        self.intake.counters.scans.count(scan);
+        let first = *self.scan.get_or_insert(scan);
+        self.info.riders.remember(seq, &frame, Some(scan).filter(|&scan| scan != first));
         let (layout, mem) = self.intake.take(frame)?;
         if let Some(log) = &self.log {
             log.write(&time.entry(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ffmpeg_next::ffi;
 
-use super::captions::Captions;
+use super::container::describes;
 use super::convert::{Converter, Picture};
 use super::counters::MediaCounters;
 use super::encoder_setup::{Context, EncoderRequest, Plan, check_options, has_option, open_context, plan};
@@ -18,6 +18,7 @@ use super::intake::release_frame;
 use super::owned::AvFrame;
 use super::palette::Paletter;
 use super::repack::{Memory, Repack};
+use super::riders::{Rider, Riders, Writer};
 use super::two_pass::Pass;
 use super::{Packet, Rational, av_failed, format, log, owned, rescale, slab};
 use crate::error::{Error, Result};
@@ -53,9 +54,10 @@ pub struct VideoEncoder {
     /// (pts, duration) of frames in the encoder: most encoders forget durations.
     durations: VecDeque<(i64, i64)>,
     counters: Arc<MediaCounters>,
-    captions: Arc<Captions>,
-    /// Whether the encoder writes closed captions.
-    writes_captions: bool,
+    riders: Arc<Riders>,
+    container: String,
+    /// The time code that the file's tags carry already; empty once the pictures' were seen.
+    time_code: Option<String>,
     log: Option<Arc<FrameLog>>,
 }
 
@@ -79,6 +81,7 @@ impl VideoEncoder {
         let (context, time_base) = open_context(request, &plan)?;
         let Plan { picked, width, height, warning } = plan;
         picked.warning.into_iter().chain(warning).for_each(|text| counters.warn(text));
+        info.hdr.losses().for_each(|text| counters.warn(text));
         picked.note.into_iter().for_each(|text| counters.note(text));
         let conversion = match picked.way {
             ExitWay::AsIs => None,
@@ -114,8 +117,9 @@ impl VideoEncoder {
             last_pts: None,
             durations: VecDeque::with_capacity(MOST_DURATIONS),
             counters,
-            captions: Arc::clone(&info.captions),
-            writes_captions: has_option(chosen.codec, c"a53cc"),
+            riders: Arc::clone(&info.riders),
+            container: chosen.container_name(),
+            time_code: info.tagged_time_code(),
             log: spec.log.clone(),
         })
     }
@@ -142,6 +146,43 @@ impl VideoEncoder {
 
     pub(super) fn raw(&self) -> *mut ffi::AVCodecContext {
         self.context.raw
+    }
+
+    /// Whether the output says of every picture how it was scanned.
+    pub fn marks_each_scan(&self) -> bool {
+        // SAFETY: the context is open for the life of self.
+        let (flags, level) = unsafe { ((*self.context.raw).flags, (*self.context.raw).level) };
+        // FFV1 does so from its third version on, MPEG-2 and ProRes in interlaced sequences.
+        match self.name.as_str() {
+            "ffv1" => level >= 3,
+            "mpeg2video" | "prores_ks" => flags & ffi::AV_CODEC_FLAG_INTERLACED_DCT as i32 != 0,
+            _ => false,
+        }
+    }
+
+    /// Gives side data to the picture that is about to be encoded, or says that it is lost.
+    fn seat(&mut self, rider: &Rider) {
+        let Some(kind) = rider.fate() else { return };
+        let written = match kind.writer {
+            // SAFETY: the codec is static.
+            Writer::Option(name) => unsafe { (*self.context.raw).codec.as_ref() }.is_some_and(|codec| has_option(codec, name)),
+            Writer::Named(names) => names.contains(&self.name.as_str()),
+            Writer::Nobody(text) => return self.counters.warn(format!("the video's {} {text}", kind.name)),
+        };
+        if written {
+            self.wrapper.add_side_data(rider.kind, &rider.bytes);
+        } else if describes(&self.container, rider.kind) {
+            // Kept once for all pictures.
+        } else if let Some(code) = rider.time_code() {
+            // One word about all of them. What a tag of the file says too is not lost.
+            let known = self.time_code.replace(String::new());
+            if known.is_none_or(|known| !known.is_empty() && known.replace(';', ":") != code.replace(';', ":")) {
+                self.counters
+                    .warn(format!("the time codes in the pictures (from {code} on) are left out: {} cannot write them", self.name));
+            }
+        } else {
+            self.counters.warn(format!("the {} in the pictures are left out: {} cannot write them", kind.name, self.name));
+        }
     }
 
     fn operation(&self) -> String {
@@ -384,11 +425,11 @@ impl Encoder for VideoEncoder {
             ffi::AVFieldOrder::AV_FIELD_BB | ffi::AVFieldOrder::AV_FIELD_TB => (raw.interlaced_frame, raw.top_field_first) = (1, 0),
             _ => {}
         }
-        if let Some(captions) = self.captions.take(seq) {
-            if self.writes_captions {
-                self.wrapper.add_side_data(ffi::AVFrameSideDataType::AV_FRAME_DATA_A53_CC, &captions);
-            } else {
-                self.counters.warn(format!("the closed captions in the pictures are left out: {} cannot write them", self.name));
+        if let Some(load) = self.riders.take(seq) {
+            load.riders.iter().for_each(|rider| self.seat(rider));
+            if let Some(scan) = load.scan.filter(|_| self.marks_each_scan()) {
+                let raw = self.wrapper.get_mut();
+                (raw.interlaced_frame, raw.top_field_first) = scan.flags();
             }
         }
         let mark = log::Mark::now();

@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString};
 
 use ffmpeg_next::ffi;
 
+use super::evenness::counts_pictures;
 use super::exit::{Picked, Way, pick_format};
 use super::info::SourceInfo;
 use super::output::{Chosen, EncodeSpec, Odd};
@@ -172,7 +173,11 @@ pub(super) fn plan(request: &EncoderRequest<'_>) -> Result<Plan> {
 /// Opens the encoder in the first time base that it takes: the input's, the same within 16 bits, one over the frame rate.
 pub(super) fn open_context(request: &EncoderRequest<'_>, plan: &Plan) -> Result<(Context, Rational)> {
     let info = request.info;
-    let rate = info.frame_rate.or(info.average_rate).unwrap_or(Rational { num: 25, den: 1 });
+    let rate = if counts_pictures(&request.chosen.container_name(), request.chosen.container.flags) {
+        info.counted_rate()
+    } else {
+        info.frame_rate.or(info.average_rate).unwrap_or(Rational { num: 25, den: 1 })
+    };
     let input = info.time_base.positive().unwrap_or(rate.inverse());
     let mut reduced = input.av();
     // SAFETY: writes to two local integers.
@@ -187,18 +192,45 @@ pub(super) fn open_context(request: &EncoderRequest<'_>, plan: &Plan) -> Result<
     bases.retain(|b| b.positive().is_some());
     bases.dedup();
     let mark = log::Mark::now();
-    let mut first_error = None;
-    for base in bases {
-        match try_open(request, plan, (base, rate), mark) {
-            Ok(context) => return Ok((context, base)),
-            Err(error) if error.kind() == crate::error::Kind::Usage => return Err(error),
-            Err(error) => first_error = first_error.or(Some(error)),
+    let mut last_error = None;
+    // Some encoders know no fields (FLV1): then the pictures are told to be whole, which the muxer will name.
+    let orders: &[ffi::AVFieldOrder] = match is_interlaced(info.field_order) {
+        true => &[info.field_order, ffi::AVFieldOrder::AV_FIELD_UNKNOWN],
+        false => &[info.field_order],
+    };
+    for &order in orders {
+        for &base in &bases {
+            match try_open(request, plan, Timing { base, rate, order }, mark) {
+                Ok(context) => return Ok((context, base)),
+                Err(error) if error.kind() == crate::error::Kind::Usage => return Err(error),
+                Err(error) => last_error = Some(error),
+            }
         }
     }
-    Err(first_error.unwrap_or_else(|| Error::failed("cannot open the encoder", "it takes no time base")))
+    let error = last_error.unwrap_or_else(|| Error::failed("cannot open the encoder", "it takes no time base"));
+    let irregular = info.frame_rate.zip(info.average_rate).is_some_and(|(a, b)| a != b);
+    Err(if irregular && counts_by_time_base(&request.chosen.codec_name()) {
+        error.hint("the input's pictures come at irregular times, which this encoder may not take: libx264 and ffv1 do")
+    } else {
+        error
+    })
 }
 
-fn try_open(request: &EncoderRequest<'_>, plan: &Plan, (base, rate): (Rational, Rational), mark: log::Mark) -> Result<Context> {
+/// When pictures come, and their fields.
+#[derive(Clone, Copy)]
+struct Timing {
+    base: Rational,
+    rate: Rational,
+    order: ffi::AVFieldOrder,
+}
+
+fn is_interlaced(order: ffi::AVFieldOrder) -> bool {
+    use ffi::AVFieldOrder::*;
+    matches!(order, AV_FIELD_TT | AV_FIELD_BB | AV_FIELD_TB | AV_FIELD_BT)
+}
+
+fn try_open(request: &EncoderRequest<'_>, plan: &Plan, timing: Timing, mark: log::Mark) -> Result<Context> {
+    let Timing { base, rate, order } = timing;
     let picked = &plan.picked;
     let EncoderRequest { chosen, spec, info, shape } = request;
     let name = chosen.codec_name();
@@ -224,7 +256,7 @@ fn try_open(request: &EncoderRequest<'_>, plan: &Plan, (base, rate): (Rational, 
     // The matrix of RGB is the identity, which the RGB formats themselves say.
     c.colorspace = if target_rgb { ffi::AVColorSpace::AVCOL_SPC_RGB } else { info.colour.matrix };
     c.chroma_sample_location = info.colour.chroma_location;
-    c.field_order = info.field_order;
+    c.field_order = order;
     c.thread_count = spec.threads.map_or(0, |n| i32::try_from(n).unwrap_or(0));
     c.strict_std_compliance = ffi::FF_COMPLIANCE_UNOFFICIAL;
     let same_samples = matches!(picked.way, Way::AsIs | Way::Repack(_)) && format::depth(picked.target) == u32::from(shape.format.depth);
@@ -234,11 +266,7 @@ fn try_open(request: &EncoderRequest<'_>, plan: &Plan, (base, rate): (Rational, 
     if chosen.container.flags & ffi::AVFMT_GLOBALHEADER != 0 {
         c.flags |= ffi::AV_CODEC_FLAG_GLOBAL_HEADER as i32;
     }
-    let interlaced = matches!(
-        info.field_order,
-        ffi::AVFieldOrder::AV_FIELD_TT | ffi::AVFieldOrder::AV_FIELD_BB | ffi::AVFieldOrder::AV_FIELD_TB | ffi::AVFieldOrder::AV_FIELD_BT
-    );
-    if interlaced {
+    if is_interlaced(order) {
         c.flags |= ffi::AV_CODEC_FLAG_INTERLACED_DCT as i32;
     }
     let mut options = options(&name, chosen.codec, spec, info)?;
@@ -271,6 +299,19 @@ fn counts_by_time_base(encoder: &str) -> bool {
     matches!(encoder, "mpeg1video" | "mpeg2video" | "mpeg4" | "msmpeg4" | "msmpeg4v2" | "wmv1" | "wmv2" | "flv" | "mjpeg")
 }
 
+/// Options that let the encoder write what the pictures bring along.
+fn rider_options(encoder: &str, info: &SourceInfo) -> Vec<(&'static CStr, String)> {
+    let mut options = vec![(c"udu_sei", "1".to_owned())];
+    let Some(code) = &info.picture_time_code else { return options };
+    options.push((c"s12m_tc", "1".to_owned()));
+    // Only these rates drop numbers; elsewhere the mark is an error to FFmpeg.
+    let drops = info.frame_rate.is_some_and(|rate| rate.den == 1001 && matches!(rate.num, 30_000 | 60_000));
+    if matches!(encoder, "mpeg1video" | "mpeg2video") {
+        options.push((c"gop_timecode", if drops { code.clone() } else { code.replace(';', ":") }));
+    }
+    options
+}
+
 /// The user's options over the defaults.
 fn options(name: &str, codec: &ffi::AVCodec, spec: &EncodeSpec, info: &SourceInfo) -> Result<Dict> {
     let mut dict = Dict::from_pairs(&spec.options, "encoder option")?;
@@ -293,6 +334,12 @@ fn options(name: &str, codec: &ffi::AVCodec, spec: &EncodeSpec, info: &SourceInf
     let parts: Vec<String> = quiet.into_iter().chain(hdr).chain(dict.get(params)).collect();
     if !parts.is_empty() {
         dict.set(params, &c_string(&parts.join(":"), "encoder option")?);
+    }
+    // What pictures bring along is written where the encoder can.
+    for (key, value) in rider_options(name, info) {
+        if has_option(codec, key) {
+            dict.set_default(key, &c_string(&value, "encoder option")?);
+        }
     }
     let quality = output_defaults::quality(name);
     for (key, value) in quality.other.iter().chain(if user_rate { &[] } else { quality.rate }) {

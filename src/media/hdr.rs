@@ -5,6 +5,9 @@ use ffmpeg_next::ffi;
 
 use super::owned::AvFrame;
 
+/// Why the changing kinds are left out.
+pub(super) const DYNAMIC: &str = "metadata is left out: it describes the unfiltered pictures one by one, and no encoder here writes it";
+
 /// Metadata for high dynamic range, as the stream or its first picture carries it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hdr {
@@ -12,7 +15,8 @@ pub(super) struct Hdr {
     pub mastering: Option<Vec<u8>>,
     /// AVContentLightMetadata, byte for byte: brightest sample and brightest mean.
     pub light: Option<Vec<u8>>,
-    /// Kinds that change with every picture, which no encoder here can write: "Dolby Vision", "HDR10+".
+    /// Kinds that change with every picture, which no encoder here can write, as the container says: "Dolby Vision", "HDR10+".
+    /// (The pictures' own word is in `riders`.)
     pub dynamic: Vec<&'static str>,
 }
 
@@ -40,17 +44,6 @@ impl Hdr {
         use ffi::AVFrameSideDataType::*;
         self.mastering = frame.side_data(AV_FRAME_DATA_MASTERING_DISPLAY_METADATA).map(<[u8]>::to_vec).or(self.mastering.take());
         self.light = frame.side_data(AV_FRAME_DATA_CONTENT_LIGHT_LEVEL).map(<[u8]>::to_vec).or(self.light.take());
-        let kinds = [
-            (AV_FRAME_DATA_DOVI_METADATA, "Dolby Vision"),
-            (AV_FRAME_DATA_DOVI_RPU_BUFFER, "Dolby Vision"),
-            (AV_FRAME_DATA_DYNAMIC_HDR_PLUS, "HDR10+"),
-            (AV_FRAME_DATA_DYNAMIC_HDR_VIVID, "HDR Vivid"),
-        ];
-        for (kind, name) in kinds {
-            if frame.side_data(kind).is_some() {
-                self.changes(name);
-            }
-        }
     }
 
     fn changes(&mut self, name: &'static str) {
@@ -66,11 +59,7 @@ impl Hdr {
 
     /// What is lost whatever the encoder, for the user.
     pub(super) fn losses(&self) -> impl Iterator<Item = String> {
-        self.dynamic.iter().map(|name| {
-            format!(
-                "the video's {name} metadata is left out: it describes the unfiltered pictures one by one, and no encoder here writes it"
-            )
-        })
+        self.dynamic.iter().map(|name| format!("the video's {name} {DYNAMIC}"))
     }
 
     /// `G(x,y)B(x,y)R(x,y)WP(x,y)L(max,min)` as x264 and x265 take it (ITU-T H.265 D.3.28: chromaticities in units of

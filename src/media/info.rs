@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ffmpeg_next::ffi;
 
-use super::captions::Captions;
 use super::hdr::Hdr;
-use super::owned::{self, Dict, Params};
+use super::owned::{self, AvFrame, Dict, Params};
+use super::riders::{Rider, Riders};
 use super::select::Selected;
 use super::{Rational, c_string, format, redact, timestamp};
 use crate::error::Result;
@@ -29,6 +29,16 @@ pub enum StreamKind {
 }
 
 impl StreamKind {
+    pub(super) fn of(kind: ffi::AVMediaType) -> Self {
+        match kind {
+            ffi::AVMediaType::AVMEDIA_TYPE_VIDEO => Self::Video,
+            ffi::AVMediaType::AVMEDIA_TYPE_AUDIO => Self::Audio,
+            ffi::AVMediaType::AVMEDIA_TYPE_SUBTITLE => Self::Subtitle,
+            ffi::AVMediaType::AVMEDIA_TYPE_ATTACHMENT => Self::Attachment,
+            _ => Self::Data,
+        }
+    }
+
     /// The word for messages.
     pub const fn name(self) -> &'static str {
         match self {
@@ -84,6 +94,33 @@ pub struct Colour {
 }
 
 impl Colour {
+    /// What codec parameters say.
+    pub(super) fn of(params: &ffi::AVCodecParameters) -> Self {
+        Self {
+            range: params.color_range,
+            primaries: params.color_primaries,
+            transfer: params.color_trc,
+            matrix: params.color_space,
+            chroma_location: params.chroma_location,
+        }
+    }
+
+    /// Names of what is told here and not in `got`. What goes without saying is not missed: the video range, the matrix of RGB,
+    /// chroma on the left.
+    pub(super) fn missing_from(&self, got: &Self) -> Vec<&'static str> {
+        use ffi::{
+            AVChromaLocation as Place, AVColorPrimaries as P, AVColorRange as R, AVColorSpace as M, AVColorTransferCharacteristic as T,
+        };
+        let range = self.range == R::AVCOL_RANGE_JPEG && got.range != self.range;
+        let primaries = self.primaries != P::AVCOL_PRI_UNSPECIFIED && got.primaries != self.primaries;
+        let transfer = self.transfer != T::AVCOL_TRC_UNSPECIFIED && got.transfer != self.transfer;
+        let matrix = !matches!(self.matrix, M::AVCOL_SPC_UNSPECIFIED | M::AVCOL_SPC_RGB) && got.matrix != self.matrix;
+        let silent = matches!(self.chroma_location, Place::AVCHROMA_LOC_UNSPECIFIED | Place::AVCHROMA_LOC_LEFT);
+        let place = !silent && got.chroma_location != self.chroma_location;
+        let all = [(range, "range"), (primaries, "primaries"), (transfer, "transfer"), (matrix, "matrix"), (place, "chroma location")];
+        all.into_iter().filter(|(lost, _)| *lost).map(|(_, name)| name).collect()
+    }
+
     /// Whether samples use their full range (0…255) rather than the video range (16…235).
     pub fn full_range(&self) -> bool {
         self.range == ffi::AVColorRange::AVCOL_RANGE_JPEG
@@ -156,8 +193,10 @@ pub struct SourceInfo {
     pub(super) coded_format: Option<ffi::AVPixelFormat>,
     pub(super) bits_per_raw_sample: i32,
     pub(super) hdr: Hdr,
-    /// Captions of the pictures between source and encoder.
-    pub(super) captions: Arc<Captions>,
+    /// What pictures between source and encoder bring beside their samples.
+    pub(super) riders: Arc<Riders>,
+    /// The first picture's time code, where pictures have them.
+    pub(super) picture_time_code: Option<String>,
     pub(super) programs: Vec<Program>,
     pub(super) metadata: Dict,
     pub(super) chapters: Vec<Chapter>,
@@ -224,11 +263,47 @@ impl SourceInfo {
             field_order: ffi::AVFieldOrder::AV_FIELD_UNKNOWN,
             bits_per_raw_sample: 0,
             hdr: Hdr::default(),
-            captions: Arc::default(),
+            riders: Arc::default(),
+            picture_time_code: None,
             programs: Vec::new(),
             metadata: Dict::new(),
             chapters: Vec::new(),
         })
+    }
+
+    /// The rate for a container that counts pictures: the one at which they follow each other, unless that is only the clock's
+    /// own rate, far above how often they come.
+    pub(super) fn counted_rate(&self) -> Rational {
+        let value = |rate: Option<Rational>| rate.and_then(Rational::value).unwrap_or(0.0);
+        let steady = self.frame_rate.filter(|_| self.average_rate.is_none() || value(self.frame_rate) <= 2.0 * value(self.average_rate));
+        steady.or(self.average_rate).unwrap_or(Rational { num: 25, den: 1 })
+    }
+
+    /// Takes over what the first picture says of the whole stream, where the container does not.
+    pub(super) fn adopt_side_data(&mut self, first: &AvFrame) {
+        use ffi::AVFrameSideDataType as Of;
+        use ffi::AVPacketSideDataType::*;
+        for (kind, bytes) in first.all_side_data() {
+            if let Some(code) = (Rider { kind, bytes: bytes.to_vec() }).time_code() {
+                self.picture_time_code.get_or_insert(code);
+            }
+            let kind = match kind {
+                Of::AV_FRAME_DATA_DISPLAYMATRIX => AV_PKT_DATA_DISPLAYMATRIX,
+                Of::AV_FRAME_DATA_STEREO3D => AV_PKT_DATA_STEREO3D,
+                Of::AV_FRAME_DATA_SPHERICAL => AV_PKT_DATA_SPHERICAL,
+                Of::AV_FRAME_DATA_ICC_PROFILE => AV_PKT_DATA_ICC_PROFILE,
+                _ => continue,
+            };
+            if let Some(stream) = self.streams.get_mut(self.video).filter(|s| s.side_data.iter().all(|(k, _)| *k != kind)) {
+                stream.side_data.push((kind, bytes.to_vec()));
+            }
+        }
+        self.rotation = rotation(self.streams.get(self.video));
+    }
+
+    /// The time code of the file or its streams, if a tag has one.
+    pub(super) fn tagged_time_code(&self) -> Option<String> {
+        std::iter::once(&self.metadata).chain(self.streams.iter().map(|s| &s.metadata)).find_map(|tags| tags.get(c"timecode"))
     }
 
     /// Moves the time code, which names the first frame, by `us` microseconds.
@@ -309,13 +384,7 @@ impl SourceInfo {
             let pixel_format = format::av_from_raw(params.format);
             let (width, height) = (usize::try_from(params.width).unwrap_or(0), usize::try_from(params.height).unwrap_or(0));
             let native = pixel_format.and_then(format::entry).map(|e| e.format);
-            let mut colour = Colour {
-                range: params.color_range,
-                primaries: params.color_primaries,
-                transfer: params.color_trc,
-                matrix: params.color_space,
-                chroma_location: params.chroma_location,
-            };
+            let mut colour = Colour::of(params);
             if pixel_format.is_some_and(format::implies_full_range) {
                 colour.range = ffi::AVColorRange::AVCOL_RANGE_JPEG;
             }
@@ -345,7 +414,8 @@ impl SourceInfo {
                 field_order: params.field_order,
                 bits_per_raw_sample: params.bits_per_raw_sample,
                 hdr,
-                captions: Arc::default(),
+                riders: Arc::default(),
+                picture_time_code: None,
                 programs,
                 metadata: Dict::copy_of(c.metadata),
                 chapters,
@@ -373,13 +443,7 @@ unsafe fn read_stream(stream: &ffi::AVStream, index: usize) -> Result<StreamInfo
                 side_data.push((entry.type_, std::slice::from_raw_parts(entry.data, entry.size).to_vec()));
             }
         }
-        let kind = match params.codec_type {
-            ffi::AVMediaType::AVMEDIA_TYPE_VIDEO => StreamKind::Video,
-            ffi::AVMediaType::AVMEDIA_TYPE_AUDIO => StreamKind::Audio,
-            ffi::AVMediaType::AVMEDIA_TYPE_SUBTITLE => StreamKind::Subtitle,
-            ffi::AVMediaType::AVMEDIA_TYPE_ATTACHMENT => StreamKind::Attachment,
-            _ => StreamKind::Data,
-        };
+        let kind = StreamKind::of(params.codec_type);
         Ok(StreamInfo {
             index,
             kind,

@@ -205,6 +205,11 @@ impl Interrupt {
         }
     }
 
+    /// Whether the run was cut short.
+    pub(super) fn cancelled(&self) -> bool {
+        self.cancel.requested()
+    }
+
     pub(super) fn callback(&self) -> ffi::AVIOInterruptCB {
         ffi::AVIOInterruptCB { callback: Some(interrupted), opaque: std::ptr::from_ref(self).cast_mut().cast() }
     }

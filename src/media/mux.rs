@@ -6,16 +6,20 @@ use std::time::Duration;
 
 use ffmpeg_next::ffi;
 
+use super::audit;
 use super::carry::{Form, Said, Wanted};
-use super::container::{Layout, set_defaults};
+use super::container::{Layout, holds, set_defaults};
 use super::counters::MediaCounters;
 use super::encode::VideoEncoder;
+use super::evenness::{Evenness, counts_pictures};
+use super::header::Header;
 use super::info::SourceInfo;
 use super::io::{Interrupt, open_fifo_for_writing};
 use super::output::{Chosen, EncodeSpec, OutputTarget, choose};
 use super::owned::Dict;
 use super::subtitles::TextConverter;
-use super::{Packet, Rational, av_failed, c_string, log, redact, timestamp};
+use super::window::MICROSECONDS;
+use super::{Packet, Rational, av_failed, c_string, log, redact, rescale, timestamp};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::frame_log::FrameLog;
@@ -23,6 +27,9 @@ use crate::pipeline::Muxer;
 
 /// How long one write of a cancelled run may wait for a peer that takes nothing.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// Streams that begin closer together than this begin together: sound and pictures have different units.
+const APART_US: i64 = 50_000;
 
 /// An output context; freed on drop, its file closed.
 pub(super) struct Output {
@@ -87,6 +94,8 @@ pub struct FileMuxer {
     /// The FIFO behind the output, closed last.
     fifo: Option<OwnedFd>,
     name: String,
+    /// Input stream of the filtered video.
+    video: usize,
     routes: Vec<Option<Route>>,
     /// Whether equal time stamps may follow each other.
     nonstrict: bool,
@@ -99,6 +108,12 @@ pub struct FileMuxer {
     log: Option<Arc<FrameLog>>,
     /// For what must be said while packets flow.
     counters: Arc<MediaCounters>,
+    /// What the file should hold, and where it is.
+    expected: Option<(audit::Wanted, String)>,
+    /// In a container without times: how even the pictures are.
+    evenness: Option<Evenness>,
+    /// First time of each output stream in microseconds, there.
+    begins_us: Vec<Option<i64>>,
     lost: bool,
     finished: bool,
 }
@@ -127,7 +142,7 @@ impl FileMuxer {
         let layout = |rewinds| Layout { container: &container, video_base: encoder.time_base(), rewinds, index_last: spec.index_last };
         let mut trial_options = Dict::from_pairs(&spec.mux_options, "muxer option")?;
         set_defaults(&Layout { index_last: true, ..layout(true) }, info, &mut trial_options);
-        warnings.extend(wanted.lost_tags(&streams, trial_options)?);
+        let mut losses = wanted.lost_tags(&streams, trial_options)?;
         let mut output = Output::new(&chosen, &url)?;
         let context = output.get();
         let regular = std::fs::metadata(target.url).map_or_else(|_| !names_a_stream(target.url), |m| m.is_file());
@@ -139,6 +154,28 @@ impl FileMuxer {
             wanted.add_stream(&mut output, stream)?;
         }
         wanted.add_metadata(&mut output, &streams)?;
+        // SAFETY: a complete context.
+        let mut header = unsafe { Header::of(output.raw) };
+        let video = streams.iter().position(|s| s.stream.index == info.video).unwrap_or(0);
+        if let Some(facts) = header.streams.get_mut(video) {
+            // The encoder may know no fields.
+            facts.field_order = info.field_order;
+        }
+        let labels: Vec<String> = streams.iter().map(|s| s.stream.label()).collect();
+        if container != "null" {
+            losses.extend(audit::foreseen(&header, &container, holds(&container)));
+        }
+        losses.sort_by_key(|loss| loss.stream);
+        warnings.extend(audit::describe(&losses, &labels, &container, &header));
+        // What a file holds can be read back.
+        let expected = (regular && chosen.container.flags & ffi::AVFMT_NOFILE == 0 && container != "null").then(|| audit::Wanted {
+            header,
+            labels,
+            container: container.clone(),
+            video,
+            stereo_in_pictures: encoder.name().starts_with("libx264"),
+            named: losses,
+        });
         let mut options = Dict::from_pairs(&spec.mux_options, "muxer option")?;
         let mark = log::Mark::now();
         if chosen.container.flags & ffi::AVFMT_NOFILE == 0 {
@@ -179,11 +216,14 @@ impl FileMuxer {
             }
         }
         let flags = chosen.container.flags;
+        let name_of_container = container.clone();
+        let told_rate = info.counted_rate();
         Ok(Self {
             output,
             interrupt,
             fifo,
             name,
+            video: info.video,
             routes,
             nonstrict: flags & ffi::AVFMT_TS_NONSTRICT != 0,
             untimed: flags & ffi::AVFMT_NOTIMESTAMPS != 0,
@@ -193,6 +233,9 @@ impl FileMuxer {
             notes,
             log: spec.log.clone(),
             counters: encoder.counters(),
+            expected: expected.map(|wanted| (wanted, url)),
+            evenness: counts_pictures(&name_of_container, flags).then(|| Evenness::new(told_rate, encoder.time_base())),
+            begins_us: Vec::new(),
             lost: false,
             finished: false,
         })
@@ -221,6 +264,47 @@ impl FileMuxer {
             ffi::AVERROR_EXIT => Error::failed(self.operation(), "interrupted, and the reader takes no more"),
             _ if code == ffi::AVERROR(libc::EPIPE) => Error::failed(self.operation(), "the reader closed the pipe"),
             _ => error,
+        }
+    }
+
+    /// Where the container holds no times: notes what is lost with them.
+    fn note_time(&mut self, packet: &Packet, stream: usize) {
+        let (Some(even), Some(Some(route))) = (&mut self.evenness, self.routes.get(stream)) else { return };
+        let output = usize::try_from(route.output).unwrap_or(0);
+        if stream == self.video {
+            even.note(packet);
+        }
+        if output >= self.begins_us.len() {
+            self.begins_us.resize(output + 1, None);
+        }
+        let time = packet.pts().map(|pts| rescale(pts, route.from, MICROSECONDS));
+        if let Some(begin) = self.begins_us.get_mut(output) {
+            // Reordered pictures: the first packet is the first picture, except where open groups begin.
+            *begin = begin.or(time);
+        }
+    }
+
+    /// Says what a container without times has lost.
+    fn tell_lost_times(&mut self) {
+        let Some(even) = &mut self.evenness else { return };
+        if let Some(text) = even.verdict(&self.container) {
+            self.counters.warn(text);
+        }
+        let begins = || self.begins_us.iter().flatten().copied();
+        if let (Some(first), Some(last)) = (begins().min(), begins().max())
+            && last - first > APART_US
+        {
+            let apart = (last - first) as f64 * 1e-6;
+            self.counters.warn(format!("the streams begin up to {apart:.3} s apart: {} starts them together", self.container));
+        }
+    }
+
+    /// Names what the finished file lacks. A file that cannot be read back in this way (a lone elementary stream of few pictures)
+    /// tells nothing.
+    fn read_back(&mut self) {
+        let Some((wanted, url)) = self.expected.take().filter(|_| !self.interrupt.cancelled()) else { return };
+        if let Ok(got) = Header::read_back(&url, &self.container) {
+            wanted.missing_from(&got).into_iter().for_each(|text| self.counters.warn(text));
         }
     }
 
@@ -266,6 +350,7 @@ impl FileMuxer {
 impl Muxer for FileMuxer {
     fn write(&mut self, packet: Packet) -> Result<()> {
         let stream = packet.stream();
+        self.note_time(&packet, stream);
         let Some(route) = self.routes.get_mut(stream) else {
             if !std::mem::replace(&mut self.lost, true) {
                 self.counters.warn(format!("stream #{stream} appeared in mid-file and is left out"));
@@ -320,7 +405,11 @@ impl Muxer for FileMuxer {
         self.fifo = None;
         match [trailer, written, closed].into_iter().find(|&code| code < 0 && code != ffi::AVERROR_EOF) {
             Some(code) => Err(self.failed(code, mark)),
-            None => Ok(()),
+            None => {
+                self.tell_lost_times();
+                self.read_back();
+                Ok(())
+            }
         }
     }
 }

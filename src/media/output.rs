@@ -12,7 +12,7 @@ use super::encoder_setup::{self, EncoderRequest};
 use super::info::{SourceInfo, codec_name};
 use super::mux::FileMuxer;
 use super::owned;
-use super::two_pass::Pass;
+use super::two_pass::{self, Pass};
 use super::{c_string, output_defaults, prepare, redact};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
@@ -92,6 +92,13 @@ impl Chosen {
     }
 }
 
+/// Whether an output goes to somebody who watches as it comes, and must not get it faster than it is shown.
+pub fn is_live_output(name: &str) -> bool {
+    ["rtmp", "rtmps", "rtmpt", "rtsp", "rtsps", "rtp", "srtp", "udp", "srt", "rist", "whip"]
+        .iter()
+        .any(|scheme| name.split_once("://").is_some_and(|(own, _)| own == *scheme))
+}
+
 /// Checks what can be checked before any work: the container is known, the encoder exists, the container can hold it,
 /// options are ones that the encoder has, the folder exists.
 ///
@@ -99,10 +106,13 @@ impl Chosen {
 /// Usage errors that name the option; a failure when the folder is missing.
 pub fn check_output(final_name: &str, spec: &EncodeSpec) -> Result<()> {
     // The input's codec is not known yet.
-    let later = EncodeSpec { codec: None, options: Vec::new(), crf: None, preset: None, ..spec.clone() };
+    let later = EncodeSpec { codec: None, options: Vec::new(), crf: None, preset: None, pass: None, ..spec.clone() };
     let spec = if spec.codec.as_deref() == Some(COPY_PARAMS) { &later } else { spec };
     let chosen = choose(final_name, spec)?;
     encoder_setup::check_options(chosen.codec, spec)?;
+    if spec.pass.is_some() {
+        two_pass::check(&chosen.codec_name())?;
+    }
     if !final_name.contains("://") && final_name != "-" {
         let folder = Path::new(final_name).parent().filter(|p| !p.as_os_str().is_empty());
         if let Some(folder) = folder.filter(|f| !f.is_dir()) {

@@ -61,6 +61,8 @@ pub(super) fn quality(encoder: &str) -> Quality {
         "libaom-av1" => Quality { rate: &[("crf", "24"), ("b", "0")], other: &[("row-mt", "1"), ("cpu-used", "4")] },
         "libsvtav1" => Quality { rate: &[("crf", "26")], other: &[] },
         "h264_nvenc" | "hevc_nvenc" | "av1_nvenc" => Quality { rate: &[("cq", "20"), ("b", "0")], other: &[] },
+        // The version that has checksums, threads, and a mark of fields in every picture.
+        "ffv1" => Quality { rate: &[], other: &[("level", "3")] },
         "mpeg4" | "mpeg2video" | "mpeg1video" | "mjpeg" | "flv" | "msmpeg4" | "wmv2" => {
             Quality { rate: &[("flags", "+qscale"), ("global_quality", "236")], other: &[] }
         }

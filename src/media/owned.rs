@@ -194,6 +194,18 @@ impl AvFrame {
         unsafe { &mut *self.raw }
     }
 
+    /// All side data with its kinds.
+    pub(super) fn all_side_data(&self) -> impl Iterator<Item = (ffi::AVFrameSideDataType, &[u8])> {
+        let frame = self.get();
+        (0..usize::try_from(frame.nb_side_data).unwrap_or(0)).filter_map(|index| {
+            // SAFETY: an array of the stated length; an entry's data has the stated size and lives as long as the frame.
+            unsafe {
+                let entry = (*frame.side_data.add(index)).as_ref()?;
+                (!entry.data.is_null()).then(|| (entry.type_, std::slice::from_raw_parts(entry.data, entry.size)))
+            }
+        })
+    }
+
     /// The side data of a kind, if the frame has some.
     pub(super) fn side_data(&self, kind: ffi::AVFrameSideDataType) -> Option<&[u8]> {
         // SAFETY: a valid frame; the entry's data has the stated size and lives as long as the frame.

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 
 use ffmpeg_next::ffi;
 
+use super::audit::{Loss, What};
 use super::carry::{Carried, Form, Wanted};
 use super::container::{holds_one_stream, is_mov};
 use super::owned::Dict;
@@ -12,6 +13,9 @@ use crate::error::Result;
 
 /// Tags that describe the old file, not the programme.
 const STALE_TAGS: [&CStr; 4] = [c"major_brand", c"minor_version", c"compatible_brands", c"encoder"];
+/// How MP4 and MOV keep every tag of a file.
+pub(super) const MOV_REMEDY: &str = "; --mux-opt movflags=+use_metadata_tags keeps them all, where few players look";
+
 /// What MP4 and MOV keep of a stream's tags.
 const MOV_STREAM_TAGS: [&str; 7] = ["language", "handler_name", "title", "creation_time", "vendor_id", "timecode", "encoder"];
 
@@ -33,7 +37,7 @@ const AVI_TAGS: [&str; 13] = [
 ];
 
 /// Languages with two codes in ISO 639-2: the terminological one, and the one that MOV has.
-const BIBLIOGRAPHIC: [(&str, &CStr); 14] = [
+pub(super) const BIBLIOGRAPHIC: [(&str, &CStr); 14] = [
     ("deu", c"ger"),
     ("nld", c"dut"),
     ("zho", c"chi"),
@@ -60,8 +64,9 @@ const MAC_LANGUAGES: [&str; 94] = [
 ];
 
 impl Wanted<'_> {
-    /// Warnings that name the tags which the container does not keep, found by writing an empty file and reading it.
-    pub(super) fn lost_tags(&self, streams: &[Carried<'_>], mut options: Dict) -> Result<Vec<String>> {
+    /// The tags which the container does not keep, found by writing an empty file and reading it.
+    pub(super) fn lost_tags(&self, streams: &[Carried<'_>], mut options: Dict) -> Result<Vec<Loss>> {
+        let of_file = |keys: Vec<String>| keys.into_iter().map(|key| Loss::of(None, What::Tag(key)));
         let container = self.container();
         // Matroska holds every tag.
         if self.chosen.container.flags & ffi::AVFMT_NOFILE != 0 || matches!(container.as_str(), "null" | "matroska" | "webm") {
@@ -70,7 +75,7 @@ impl Wanted<'_> {
         // A reader opens AVI only when there are pictures in it.
         if container == "avi" {
             let lost: Vec<String> = self.tags().keys().into_iter().filter(|key| !AVI_TAGS.contains(&key.as_str())).collect();
-            return Ok(if lost.is_empty() { Vec::new() } else { vec![left_out(&lost, "", "avi")] });
+            return Ok(of_file(lost).collect());
         }
         let mut output = self.unopened(streams)?;
         self.add_metadata(&mut output, streams)?;
@@ -81,18 +86,13 @@ impl Wanted<'_> {
             return Ok(Vec::new());
         }
         let none = Dict::new();
-        let mut warnings = Vec::new();
         let mut lost = trial::missing(&self.tags(), kept.as_ref().map_or(&none, |t| &t.file));
         // A transport stream names its services, which are made when packets come.
         lost.retain(|key| container != "mpegts" || !key.starts_with("service_"));
         lost.retain(|key| !describes_the_writer(key));
         // MP4 dates its tracks, which an empty file has not.
         lost.retain(|key| !is_mov(&container) || key != "creation_time");
-        if !lost.is_empty() {
-            let remedy =
-                if is_mov(&container) { "; --mux-opt movflags=+use_metadata_tags keeps them all, where few players look" } else { "" };
-            warnings.push(left_out(&lost, "", &container) + remedy);
-        }
+        let mut losses: Vec<Loss> = of_file(lost).collect();
         // MP4 describes streams only once they have packets.
         let streams_kept = kept.filter(|t| t.streams.len() == streams.len() && !is_mov(&container));
         for (index, carried) in streams.iter().enumerate() {
@@ -111,11 +111,9 @@ impl Wanted<'_> {
             lost.retain(|key| container != "mpegts" || key != "language");
             lost.retain(|key| !describes_the_writer(key));
             lost.retain(|key| key != "language" || wanted.get(c"language").is_some_and(|l| l != "und"));
-            if !lost.is_empty() {
-                warnings.push(left_out(&lost, &format!(" of {}", carried.stream.label()), &container));
-            }
+            losses.extend(lost.into_iter().map(|key| Loss::of(index, What::Tag(key))));
         }
-        Ok(warnings)
+        Ok(losses)
     }
 
     /// The stream's tags that are true of the output too. Matroska's writers count what they wrote (`BPS`,
@@ -150,7 +148,7 @@ impl Wanted<'_> {
 
 /// Tags about the program that wrote the old file and the file's own identity, which nobody misses: the encoder's name, what
 /// MP4's demuxer makes up for every track, what every MXF begins with.
-fn describes_the_writer(key: &str) -> bool {
+pub(super) fn describes_the_writer(key: &str) -> bool {
     const KEYS: [&str; 15] = [
         "encoder",
         "handler_name",
@@ -169,13 +167,4 @@ fn describes_the_writer(key: &str) -> bool {
         "file_package_umid",
     ];
     KEYS.iter().any(|k| key.eq_ignore_ascii_case(k))
-}
-
-/// "the tags 'a', 'b' of audio stream #1 (aac) are left out: mp4 cannot hold them".
-fn left_out(keys: &[String], place: &str, container: &str) -> String {
-    let quoted = keys.iter().map(|key| format!("'{key}'")).collect::<Vec<_>>().join(", ");
-    match keys.len() {
-        1 => format!("the tag {quoted}{place} is left out: {container} cannot hold it"),
-        _ => format!("the tags {quoted}{place} are left out: {container} cannot hold them"),
-    }
 }

@@ -55,6 +55,20 @@ impl Clips {
         path
     }
 
+    /// A copy of a clip that is shown turned clockwise. FFmpeg 6 has an option for it, older ones a tag.
+    pub fn turn(&self, from: &str, name: &str, degrees: i32) -> String {
+        static OPTION: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        let has_option = *OPTION.get_or_init(|| {
+            let help = std::process::Command::new("ffmpeg").args(["-hide_banner", "-h", "full"]).output().unwrap();
+            String::from_utf8_lossy(&help.stdout).contains("-display_rotation")
+        });
+        let args = match has_option {
+            true => format!("-display_rotation:v:0 {} -i DIR/{from} -c copy", -degrees),
+            false => format!("-i DIR/{from} -c copy -metadata:s:v:0 rotate={degrees}"),
+        };
+        self.make(name, &args)
+    }
+
     /// `convoy run INPUT -o OUTPUT ARGS…` with a quick encoder; must succeed. Returns what it said on stderr.
     pub fn run(&self, input: &str, output: &str, args: &[&str]) -> String {
         let done = self.try_run(input, output, args);
