@@ -333,6 +333,9 @@ pub struct BenchArgs {
     /// Write a page with plots; it needs no network.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub html: Option<PathBuf>,
+    /// Measure nothing: show rows that --json=FILE stored, those of several files of one machine put together.
+    #[arg(long, value_name = "FILE.json", value_delimiter = ',', conflicts_with_all = ["vf", "filter", "kernel", "preset", "peers", "tune"], help_heading = "Results")]
+    pub from: Vec<PathBuf>,
     /// Say what got faster or slower than in this JSON file; exit code 1 if anything got slower.
     #[arg(long, value_name = "OLD.json", help_heading = "Results")]
     pub compare: Option<PathBuf>,

@@ -31,6 +31,42 @@ fn rows(path: &Path) -> Vec<Value> {
 }
 
 #[test]
+fn stored_rows_are_shown_again_and_put_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let store = |name: &str, kernels: &str| {
+        let json = format!("--json={}", path_str(&at(name)));
+        let output = quick(&["--filter", "max", "--kernel", kernels, "--size", "33x17", "--type", "u8", &json]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        rows(&at(name))
+    };
+    let (first, second) = (store("first.json", "3,5"), store("second.json", "5,9"));
+    let from = format!("--from={},{}", path_str(&at("first.json")), path_str(&at("second.json")));
+    let (json, page) = (at("both.json"), at("both.html"));
+    let output = run(&["bench", &from, &format!("--json={}", path_str(&json)), "--html", path_str(&page)]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    // The row that both have is the later one's.
+    let both = rows(&json);
+    let group = |rows: &[Value], name: &str| rows.iter().filter(|r| r["group"] == name).cloned().collect::<Vec<_>>();
+    assert_eq!(both.len(), 3 * 4);
+    assert_eq!(group(&both, "max 3x3"), group(&first, "max 3x3"));
+    assert_eq!(group(&both, "max 5x5"), group(&second, "max 5x5"));
+    assert_eq!(group(&both, "max 9x9"), group(&second, "max 9x9"));
+    let table = stdout(&output);
+    assert!(["max 3x3  33x17 gray u8", "max 9x9  33x17 gray u8"].iter().all(|title| table.contains(title)), "{table}");
+    assert!(fs::read_to_string(&page).unwrap().contains("max 9x9"));
+    // Two machines are two benches.
+    let mut other: Value = serde_json::from_str(&fs::read_to_string(at("second.json")).unwrap()).unwrap();
+    other["environment"]["cpu"] = "another".into();
+    fs::write(at("second.json"), other.to_string()).unwrap();
+    let output = run(&["bench", &from]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("put benches together") && stderr(&output).contains("another"), "{}", stderr(&output));
+    let output = run(&["bench", &format!("--from={}", path_str(&at("none.json")))]);
+    assert!(output.status.code() == Some(1) && stderr(&output).contains("none.json"), "{}", stderr(&output));
+}
+
+#[test]
 fn every_variant_gets_a_row_with_its_check_and_its_environment() {
     let folder = tempfile::tempdir().unwrap();
     let (json, csv) = (folder.path().join("b.json"), folder.path().join("b.csv"));

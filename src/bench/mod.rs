@@ -48,9 +48,15 @@ const LANES: [usize; 4] = [1, 2, 4, 8];
 /// A graph that does not parse, a backend that is not there, a file that cannot be written.
 pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
     let old = args.compare.as_deref().map(store::load).transpose()?;
+    if !args.from.is_empty() {
+        let documents = args.from.iter().map(|path| store::load(path)).collect::<Result<Vec<_>>>()?;
+        let mut session = Session::new(args, row::together(documents)?)?;
+        session.show()?;
+        return session.finish(old.as_ref());
+    }
     args.vf.iter().try_for_each(|graph| filter::parse(graph).map(drop))?;
     let cuda = open_cuda(args)?;
-    let mut session = Session::new(args, cuda.as_ref().err())?;
+    let mut session = Session::new(args, empty(args, cuda.as_ref().err()))?;
     let cuda = cuda.ok();
     if args.wants(Level::Pipeline) {
         session.pipelines(args)?;
@@ -76,6 +82,19 @@ fn open_cuda(args: &BenchArgs) -> Result<Result<Cuda, String>> {
     }
 }
 
+/// A document without rows, which knows this machine and what it lacks.
+fn empty(args: &BenchArgs, no_cuda: Option<&String>) -> Document {
+    let mut document = Document { schema: SCHEMA, complete: false, environment: Environment::survey(), rows: Vec::new() };
+    let missing = &mut document.environment.missing;
+    if let Some(why) = no_cuda.filter(|_| args.backend == Backend::Auto) {
+        missing.push(format!("CUDA variants, device copy, pinned loop: {why}"));
+    }
+    if document.environment.ffmpeg.is_none() && args.wants(Level::Pipeline) {
+        document.environment.missing.push("ffmpeg beside whole runs: it is not installed".to_owned());
+    }
+    document
+}
+
 /// The document as it grows.
 struct Session<'a> {
     args: &'a BenchArgs,
@@ -93,20 +112,12 @@ fn file(path: Option<&PathBuf>) -> Option<PathBuf> {
 }
 
 impl<'a> Session<'a> {
-    fn new(args: &'a BenchArgs, no_cuda: Option<&String>) -> Result<Self> {
+    fn new(args: &'a BenchArgs, document: Document) -> Result<Self> {
         let to_stdout = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
         if to_stdout(&args.json) && to_stdout(&args.csv) {
             return Err(
                 Error::usage("cannot write JSON and CSV to stdout", "one would spoil the other").hint("give one a file: --csv=FILE")
             );
-        }
-        let mut document = Document { schema: SCHEMA, complete: false, environment: Environment::survey(), rows: Vec::new() };
-        let missing = &mut document.environment.missing;
-        if let Some(why) = no_cuda.filter(|_| args.backend == Backend::Auto) {
-            missing.push(format!("CUDA variants, device copy, pinned loop: {why}"));
-        }
-        if document.environment.ffmpeg.is_none() && args.wants(Level::Pipeline) {
-            document.environment.missing.push("ffmpeg beside whole runs: it is not installed".to_owned());
         }
         let store = Store { json: file(args.json.as_ref()), csv: file(args.csv.as_ref()) };
         let tables = !to_stdout(&args.json) && !to_stdout(&args.csv);
@@ -127,6 +138,22 @@ impl<'a> Session<'a> {
         self.print(&table::group(&rows, self.style))?;
         self.document.rows.extend(rows);
         self.store.save(&self.document)
+    }
+
+    /// Prints the rows of a stored document, those that competed together.
+    fn show(&mut self) -> Result<()> {
+        let compete = |a: &Row, b: &Row| {
+            let key = |r: &Row| (r.level, r.width, r.height, r.batch);
+            let names = |r: &Row| [r.group.clone(), r.planes.clone(), r.r#type.clone(), r.border.clone()];
+            key(a) == key(b) && names(a) == names(b)
+        };
+        if self.document.rows.iter().any(|row| row.level == Level::Pipeline) {
+            self.print(&table::pipeline_heading(self.style))?;
+        }
+        for rows in self.document.rows.chunk_by(compete) {
+            self.print(&table::group(rows, self.style))?;
+        }
+        self.print("\n")
     }
 
     fn miss(&mut self, what: String) {
@@ -218,7 +245,7 @@ impl<'a> Session<'a> {
 
     /// Writes what is written last, and says how it ended.
     fn finish(mut self, old: Option<&Document>) -> Result<ExitCode> {
-        self.document.complete = true;
+        self.document.complete |= self.args.from.is_empty();
         self.store.save(&self.document)?;
         if let Some(path) = &self.args.html {
             store::replace(path, html::page(&self.document).as_bytes())?;

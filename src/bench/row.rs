@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::summary::Summary;
 use crate::cli::Level;
+use crate::error::{Error, Result};
 use crate::frame::Shape;
 use crate::reference::Comparison;
 
@@ -105,6 +106,32 @@ pub struct Span {
     pub start_us: f64,
     /// Length.
     pub length_us: f64,
+}
+
+/// Several documents of one machine as one; a row that is in two of them is taken from the later one.
+///
+/// # Errors
+/// They come from different machines, or there is none.
+pub fn together(documents: Vec<Document>) -> Result<Document> {
+    let machine = |e: &Environment| (e.cpu.clone(), e.gpu.clone(), e.driver.clone());
+    let mut documents = documents.into_iter();
+    let Some(mut all) = documents.next() else { return Err(Error::usage("cannot show stored rows", "no file was given")) };
+    for document in documents {
+        let (first, other) = (machine(&all.environment), machine(&document.environment));
+        if first != other {
+            let why = format!("one comes from {first:?}, another from {other:?}");
+            return Err(Error::usage("cannot put benches together", why).hint("--compare sets two benches beside each other"));
+        }
+        all.complete &= document.complete;
+        let lacking: Vec<_> = document.environment.missing.into_iter().filter(|m| !all.environment.missing.contains(m)).collect();
+        all.environment.missing.extend(lacking);
+        for row in document.rows {
+            let key = row.key();
+            all.rows.retain(|earlier| earlier.key() != key);
+            all.rows.push(row);
+        }
+    }
+    Ok(all)
 }
 
 /// One contender's result.
@@ -229,7 +256,7 @@ impl Row {
     }
 
     /// Takes over what was measured.
-    pub fn fill(&mut self, outcome: crate::error::Result<super::race::Measured>) {
+    pub fn fill(&mut self, outcome: Result<super::race::Measured>) {
         match outcome {
             Err(error) => self.error = Some(error.to_string()),
             Ok(measured) => {
