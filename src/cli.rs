@@ -333,6 +333,9 @@ pub struct BenchArgs {
     /// Write a page with plots; it needs no network.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub html: Option<PathBuf>,
+    /// Measure nothing: show the rows of this JSON file, as tables and as --html and --csv say.
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["compare", "tune", "json"], help_heading = "Results")]
+    pub render: Option<PathBuf>,
     /// Say what got faster or slower than in this JSON file; exit code 1 if anything got slower.
     #[arg(long, value_name = "OLD.json", help_heading = "Results")]
     pub compare: Option<PathBuf>,

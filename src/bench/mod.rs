@@ -47,6 +47,9 @@ const LANES: [usize; 4] = [1, 2, 4, 8];
 /// # Errors
 /// A graph that does not parse, a backend that is not there, a file that cannot be written.
 pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
+    if let Some(path) = &args.render {
+        return render(args, path);
+    }
     let old = args.compare.as_deref().map(store::load).transpose()?;
     args.vf.iter().try_for_each(|graph| filter::parse(graph).map(drop))?;
     let cuda = open_cuda(args)?;
@@ -65,6 +68,35 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
         session.loops(args, cuda.as_ref())?;
     }
     session.finish(old.as_ref())
+}
+
+/// Shows what another bench measured.
+fn render(args: &BenchArgs, path: &Path) -> Result<ExitCode> {
+    let document = store::load(path)?;
+    if let Some(page) = &args.html {
+        store::replace(page, html::page(&document).as_bytes())?;
+    }
+    if args.csv.as_deref() == Some(Path::new("-")) {
+        status::print(&store::csv(&document.rows))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(csv) = &args.csv {
+        store::replace(csv, store::csv(&document.rows).as_bytes())?;
+    }
+    let style = Style::of_stdout();
+    status::print(&(document.environment.summary() + "\n\n"))?;
+    // Rows that competed stand together, as they were measured.
+    let together = |a: &Row, b: &Row| a.level == b.level && a.title() == b.title();
+    let mut before = None;
+    for rows in document.rows.chunk_by(together) {
+        let level = rows.first().map(|row| row.level);
+        if level == Some(Level::Pipeline) && before != level {
+            status::print(&table::pipeline_heading(style))?;
+        }
+        before = level;
+        status::print(&table::group(rows, style))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The GPU, or in a word why there is none.
