@@ -107,8 +107,7 @@ impl Peers {
     /// # Errors
     /// A graph of a peer's own does not parse (a defect).
     pub fn on_cpu(&self, case: &Case, plan: &Plan) -> Result<Vec<Contender>> {
-        let input = || Rc::new(frame(case).1);
-        self.opencv.as_ref().map_or(Ok(Vec::new()), |peer| frames(peer, opencv::calls(case), case, plan, &input()))
+        contenders(&[(&self.opencv, opencv::calls)], case, plan)
     }
 
     /// Contenders on the GPU for a case of gray frames.
@@ -116,18 +115,7 @@ impl Peers {
     /// # Errors
     /// As for [`Peers::on_cpu`].
     pub fn on_gpu(&self, case: &Case, plan: &Plan) -> Result<Vec<Contender>> {
-        if self.npp.is_none() && self.torch.is_none() {
-            return Ok(Vec::new());
-        }
-        let input = Rc::new(frame(case).1);
-        let mut found = Vec::new();
-        if let Some(peer) = &self.npp {
-            found.extend(frames(peer, npp::calls(case), case, plan, &input)?);
-        }
-        if let Some(peer) = &self.torch {
-            found.extend(frames(peer, torch::calls(case), case, plan, &input)?);
-        }
-        Ok(found)
+        contenders(&[(&self.npp, npp::calls), (&self.torch, torch::calls)], case, plan)
     }
 
     /// PyTorch under a pooling layer over a tensor of `dims` whose `values` are `kind` (NumPy's name); `judge` compares what comes out.
@@ -198,40 +186,49 @@ impl Subject for Contender {
     }
 }
 
-/// The case's frame, and the same for a peer.
-fn frame(case: &Case) -> (Picture, Input) {
-    let picture = Picture::new(case.shape, Content::Random, 1);
+/// A peer, if it is there, and its calls for a case.
+type Offer<'a> = (&'a Option<Shared>, fn(&Case) -> Vec<Call>);
+
+/// Contenders that filter the case's frame; all get the same.
+fn contenders(offers: &[Offer<'_>], case: &Case, plan: &Plan) -> Result<Vec<Contender>> {
+    let calls: Vec<(&Shared, Call)> = offers
+        .iter()
+        .filter_map(|(peer, calls)| Some((peer.as_ref()?, calls(case))))
+        .flat_map(|(peer, calls)| calls.into_iter().map(move |call| (peer, call)))
+        .collect();
+    if calls.is_empty() {
+        return Ok(Vec::new());
+    }
+    let picture = Rc::new(Picture::new(case.shape, Content::Random, 1));
     let kind = match case.shape.format.sample() {
         Sample::U8 => "uint8",
         Sample::U16 => "uint16",
         Sample::F32 => "float32",
     };
-    let input = Input { kind, shape: vec![case.shape.height, case.shape.width], bytes: bytes(&picture) };
-    (picture, input)
+    let input = Rc::new(Input { kind, shape: vec![case.shape.height, case.shape.width], bytes: bytes(&picture) });
+    calls.into_iter().map(|(peer, call)| contender(peer, call, case, plan, (&picture, &input))).collect()
 }
 
-/// Contenders that filter the case's frame.
-fn frames(peer: &Shared, calls: Vec<Call>, case: &Case, plan: &Plan, input: &Rc<Input>) -> Result<Vec<Contender>> {
-    let contender = |call: Call| {
-        let plan = match &call.graph {
-            Some(graph) => Case { graph: graph.clone(), ..case.clone() }.plan()?,
-            None => plan.clone(),
-        };
-        let picture = frame(case).0;
-        let judge = move |result: &[u8]| {
-            let wrong = |why: String| wrong_result("the peer", why);
-            let result = self::picture(result, plan.output());
-            let (width, height) = plan.output().plane_size(0);
-            if result.planes.first().map(Vec::len) != Some(width * height) {
-                return Err(wrong("its result has another size".to_owned()));
-            }
-            let got = result.frame(std::sync::Arc::new(crate::pool::Heap), 0)?;
-            let tolerance = Tolerance::of_plan(&plan);
-            Judge::within(&plan, &picture, READS).map_err(wrong)?.compare(&got, tolerance).map_err(wrong)
-        };
-        Ok(Contender::new(peer, call, input, Box::new(judge)))
+/// One call on the case's frame, held to the reference's result.
+fn contender(peer: &Shared, call: Call, case: &Case, plan: &Plan, (picture, input): (&Rc<Picture>, &Rc<Input>)) -> Result<Contender> {
+    let plan = match &call.graph {
+        Some(graph) => Case { graph: graph.clone(), ..case.clone() }.plan()?,
+        None => plan.clone(),
     };
-    calls.into_iter().map(contender).collect()
+    let picture = Rc::clone(picture);
+    let judge = move |result: &[u8]| {
+        let wrong = |why: String| wrong_result("the peer", why);
+        let result = self::picture(result, plan.output());
+        let (width, height) = plan.output().plane_size(0);
+        let samples = result.planes.first().map_or(0, Vec::len);
+        if samples != width * height {
+            return Err(wrong_size(samples, width * height));
+        }
+        let got = result.frame(std::sync::Arc::new(crate::pool::Heap), 0)?;
+        let tolerance = Tolerance::of_plan(&plan);
+        Judge::within(&plan, &picture, READS).map_err(wrong)?.compare(&got, tolerance).map_err(wrong)
+    };
+    Ok(Contender::new(peer, call, input, Box::new(judge)))
 }
 
 /// A gray picture's samples without padding.
