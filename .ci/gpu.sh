@@ -80,8 +80,10 @@ convoy run long.mp4 -o null: --backend cuda --vf gblur=sigma=2 --progress none -
 section "bench"
 convoy bench --backend cuda --level kernel,loop --json=bench.json --html bench.html
 section "bench: the classic tables"
-convoy bench --preset article --json=article.json --html article.html
+convoy bench --preset article --peers --json=article.json --html article.html
 section "bench: where variants cross"
 convoy bench --preset sweep --backend cuda --size 480p,1080p,8k --kernel 3,7,15,31 --json=sweep.json --html sweep.html
+section "bench: beside NPP and PyTorch"
+convoy bench --backend cuda --peers --filter conv,gauss,box,max,median,sobel --kernel 3,15 --variant auto --json=peers.json --html peers.html
 section "verify"
 convoy verify --backend cuda --size 13x42,123x33

@@ -3,6 +3,7 @@
 //! They are made only where a profiler listens: it sets one of [`SIGNS`] in its child's environment. Otherwise a range is one look at a
 //! flag, and the library behind NVTX is never touched.
 
+use std::ffi::CString;
 use std::sync::OnceLock;
 
 /// Variables that a profiler sets: the library that NVTX calls are handed to, and Nsight Systems' session.
@@ -21,16 +22,21 @@ fn profiled() -> bool {
 /// What this thread does until it is dropped. Ranges of one thread nest.
 pub struct Range(#[allow(dead_code, reason = "it ends when it is dropped")] Option<nvtx::LocalRange>);
 
+/// A text for a profiler; a name that holds a NUL, which none does, would be empty.
+fn text(name: impl Into<Vec<u8>>) -> nvtx::Str {
+    CString::new(name).unwrap_or_default().into()
+}
+
 /// Begins a range that is named for the work alone.
 pub fn range(name: &str) -> Range {
-    Range(profiled().then(|| nvtx::LocalRange::new(nvtx::Str::from_str_lossy(name))))
+    Range(profiled().then(|| nvtx::LocalRange::new(text(name))))
 }
 
 /// Begins a range on a frame, whose number is its payload.
 pub fn range_on(name: &str, frame: u64) -> Range {
     Range(profiled().then(|| {
-        let text = nvtx::Str::from_string_lossy(format!("{name} {frame}"));
-        nvtx::LocalRange::new(nvtx::EventAttributes::builder().message(text).payload(frame).build())
+        let attributes = nvtx::EventAttributes::builder().message(text(format!("{name} {frame}")));
+        nvtx::LocalRange::new(attributes.payload(frame).build())
     }))
 }
 
@@ -39,7 +45,7 @@ pub fn mark_frame(frame: impl FnOnce() -> Option<u64>) {
     if profiled()
         && let Some(frame) = frame()
     {
-        nvtx::mark(nvtx::EventAttributes::builder().message(nvtx::Str::from_string_lossy(format!("frame {frame}"))).payload(frame).build());
+        nvtx::mark(nvtx::EventAttributes::builder().message(text(format!("frame {frame}"))).payload(frame).build());
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use half::f16;
 
 use super::kernel::Bench;
 use super::peers::wrong_size;
 use super::plan::{Case, Kind};
-use super::race::{Subject, race, wrong_result};
+use super::race::{Settings, Subject, race, wrong_result};
 use super::row::Row;
 use crate::axes::{Planes, SampleType};
 use crate::error::Result;
@@ -100,7 +101,7 @@ impl Batched {
         }
         let outcomes = {
             let mut contenders: Vec<&mut dyn Subject> = subjects.iter_mut().map(|s| &mut **s as &mut dyn Subject).collect();
-            race(bench.clock, &mut contenders, &bench.settings)
+            race(bench.clock, &mut contenders, &few(bench.settings))
         };
         for (row, outcome) in rows.iter_mut().zip(outcomes) {
             row.fill(outcome);
@@ -128,30 +129,41 @@ impl Batched {
         }
     }
 
-    /// Plain loops over what lies inside the image.
+    /// Plain loops over what lies inside the image, tap by tap.
     fn want(&self, values: &[f32], output: Dims) -> Vec<f64> {
         let (w, h) = (self.dims.width, self.dims.height);
         let windows = &self.layer.windows;
-        // Positions that output `o` reads along an axis of n.
-        let inside = |axis: usize, o: usize, n: usize| {
-            let (start, kernel) = (o * windows.stride[axis], windows.kernel[axis]);
-            start.saturating_sub(windows.pad[axis])..(start + kernel).saturating_sub(windows.pad[axis]).min(n)
+        let reduce = self.layer.reduce;
+        let neutral = match reduce {
+            Reduce::Max => f64::NEG_INFINITY,
+            Reduce::Min => f64::INFINITY,
+            Reduce::Mean => 0.0,
         };
         let mut want = Vec::with_capacity(output.count().unwrap_or(0));
+        let (mut line, mut counts) = (vec![neutral; output.width], vec![0.0; output.width]);
         for plane in values.chunks_exact((w * h).max(1)) {
             for y in 0..output.height {
-                let rows = inside(0, y, h);
-                for x in 0..output.width {
-                    let columns = inside(1, x, w);
-                    let count = rows.len() * columns.len();
-                    let window = rows.clone().flat_map(|y| plane.get(y * w + columns.start..y * w + columns.end).unwrap_or_default());
-                    let window = window.map(|&v| f64::from(v));
-                    want.push(match self.layer.reduce {
-                        Reduce::Max => window.fold(f64::NEG_INFINITY, f64::max),
-                        Reduce::Min => window.fold(f64::INFINITY, f64::min),
-                        Reduce::Mean => window.sum::<f64>() / count.max(1) as f64,
-                    });
+                line.fill(neutral);
+                counts.fill(0.0);
+                for j in 0..windows.kernel[0] {
+                    let row = (y * windows.stride[0] + j).checked_sub(windows.pad[0]).filter(|&row| row < h);
+                    let Some(row) = row.and_then(|row| plane.get(row * w..(row + 1) * w)) else { continue };
+                    for i in 0..windows.kernel[1] {
+                        for (x, (total, count)) in line.iter_mut().zip(&mut counts).enumerate() {
+                            let place = (x * windows.stride[1] + i).checked_sub(windows.pad[1]);
+                            let Some(&value) = place.and_then(|place| row.get(place)) else { continue };
+                            let value = f64::from(value);
+                            *count += 1.0;
+                            *total = match reduce {
+                                Reduce::Max => total.max(value),
+                                Reduce::Min => total.min(value),
+                                Reduce::Mean => *total + value,
+                            };
+                        }
+                    }
                 }
+                let result = |(&total, &count): (&f64, &f64)| if reduce == Reduce::Mean { total / count.max(1.0) } else { total };
+                want.extend(line.iter().zip(&counts).map(result));
             }
         }
         want
@@ -193,6 +205,11 @@ fn floats(bytes: &[u8], half: bool) -> Vec<f32> {
     } else {
         bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
     }
+}
+
+/// Repetitions of tensors: each is the median of several launches already, and brings the tensor to the device again.
+fn few(settings: Settings) -> Settings {
+    Settings { warm_up: Duration::ZERO, least: settings.least.min(5), most: settings.most.min(5), ..settings }
 }
 
 /// What is timed.

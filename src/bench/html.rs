@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use plotly::common::{DashType, HoverInfo, Line, Marker, Mode};
+use plotly::common::{DashType, HoverInfo, Line, Marker, Mode, Pattern, PatternShape};
 use plotly::layout::{Axis, AxisType, BarMode};
 use plotly::{Bar, Layout, Plot, Scatter};
 
@@ -71,25 +71,38 @@ h1 { margin: 0 0 .5rem; } h2 { margin: 2rem 0 .2rem; font-size: 1.15rem; } p { c
 .plot { width: 100%; height: 460px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; }
 td, th { border-bottom: 1px solid var(--line); padding: .2rem .6rem; text-align: right; } td.l, th.l { text-align: left; }
+tr.peer { font-style: italic; } td.l:nth-child(4) { white-space: nowrap; }
+body.one { max-width: none; padding: 0 1rem; } body.one > :is(h1, p, section:not(.shown)) { display: none; } body.one .plot { height: calc(100vh - 6rem); }
 .scroll { overflow-x: auto; } .bad { color: var(--bad); } .doubt { color: var(--doubt); }
 ";
 
 /// Draws, and draws again in other colours when the system's scheme changes.
 const SCRIPT: &str = "
+// More than Plotly's ten: a page shows some twenty variants. Legible on white and on black.
+const colours = ['#1f77b4', '#ff7f0e', '#2ca02c', '#d62728', '#9467bd', '#8c564b', '#e377c2', '#7f7f7f', '#bcbd22', '#17becf',
+  '#5b7cff', '#b8860b', '#00a878', '#ff6f91', '#7a5cff', '#c49c94', '#a0522d', '#5f9ea0', '#7fb800', '#d1495b', '#00798c', '#edae49', '#8d96a3', '#b279a2'];
 const dark = matchMedia('(prefers-color-scheme: dark)');
+const one = document.getElementById(location.hash.slice(1) || 'none');
 function draw() {
   const style = getComputedStyle(document.documentElement);
   const [fore, line] = ['--fore', '--line'].map(name => style.getPropertyValue(name).trim());
   figures.forEach((figure, index) => {
+    // What is not shown cannot be measured.
+    if (one && one.id !== 'plot' + index) return;
     const layout = structuredClone(figure.layout);
     layout.paper_bgcolor = layout.plot_bgcolor = 'rgba(0,0,0,0)';
     layout.font = { ...layout.font, color: fore };
+    layout.colorway = colours;
+    layout.modebar = { bgcolor: 'rgba(0,0,0,0)', color: line, activecolor: fore };
     for (const name of ['xaxis', 'yaxis']) layout[name] = { ...layout[name], gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true };
     layout.margin = { t: 20, r: 20, b: 60, l: 70 };
     layout.legend = { ...layout.legend, orientation: 'h', y: -0.25 };
-    Plotly.react('plot' + index, figure.data, layout, { responsive: true, displaylogo: false });
+    Plotly.react('plot' + index, figure.data, layout, { responsive: true, displaylogo: false, displayModeBar: one ? false : 'hover' });
   });
 }
+// With #plot3 in its address, the page shows that plot alone, as large as the window: for a picture of it.
+one?.closest('section').classList.add('shown');
+document.body.classList.toggle('one', one !== null);
 draw();
 dark.addEventListener('change', draw);
 ";
@@ -117,7 +130,37 @@ fn frame(row: &Row) -> String {
 }
 
 fn who(row: &Row) -> String {
-    if row.program == "convoy" { format!("{} {}", row.backend, row.variant) } else { row.program.clone() }
+    let program = if is_peer(row) { &row.program } else { &row.backend };
+    format!("{program} {}", row.variant)
+}
+
+/// Whether another program was measured.
+fn is_peer(row: &Row) -> bool {
+    row.program != "convoy"
+}
+
+/// Of bars: other programs are hatched, copies are dotted.
+fn bar_of(rows: &[&Row]) -> Marker {
+    let shape = match rows.first() {
+        Some(row) if is_peer(row) => PatternShape::RightDiagonalLine,
+        Some(row) if row.variant.starts_with("copy") => PatternShape::Dot,
+        Some(_) | None => PatternShape::None,
+    };
+    Marker::new().pattern(Pattern::new().shape(shape))
+}
+
+/// Of lines: the same in dashes and dots.
+fn line_of(rows: &[&Row]) -> Line {
+    Line::new().dash(match rows.first() {
+        Some(row) if is_peer(row) => DashType::Dash,
+        Some(row) if row.variant.starts_with("copy") => DashType::Dot,
+        Some(_) | None => DashType::Solid,
+    })
+}
+
+/// What the hatching means, where there is any.
+fn legend(rows: &[&Row]) -> &'static str {
+    if rows.iter().any(|r| is_peer(r)) { " Other programs (the fastest call of each) are hatched, copies dotted." } else { "" }
 }
 
 fn median(row: &Row) -> f64 {
@@ -153,24 +196,49 @@ fn hover(row: &Row) -> String {
     format!("{} {}<br>{}: {:.2} µs ({:.2} to {:.2}, n {}){rate}", row.group, frame(row), who(row), t.median, t.p5, t.p95, t.count)
 }
 
+/// The rows without those of other programs that another call of the same program beats in its group.
+fn fastest_peers(rows: Vec<&Row>) -> Vec<&Row> {
+    let beaten = |row: &Row| {
+        is_peer(row)
+            && rows
+                .iter()
+                .any(|r| r.program == row.program && r.backend == row.backend && r.title() == row.title() && median(r) < median(row))
+    };
+    rows.iter().copied().filter(|row| !beaten(row)).collect()
+}
+
+/// Other programs name their calls differently in every group: a bar is the program's.
+fn bar_name(row: &Row) -> String {
+    if is_peer(row) { row.program.clone() } else { who(row) }
+}
+
 /// One bar per variant in every group.
 fn per_variant(rows: &[&Row]) -> Vec<Figure> {
     let kernels: Vec<&Row> = rows.iter().copied().filter(|r| r.level == Level::Kernel).collect();
     let sizes = by(kernels.iter().copied(), frame);
     let figure = |(frame, rows): (String, Vec<&Row>)| {
         let mut plot = Plot::new();
-        for (name, rows) in by(rows, who) {
+        let hatched = legend(&rows);
+        // Bars of a logarithmic axis begin at its end: room for the shortest.
+        let ends =
+            rows.iter().map(|r| median(r)).filter(|&t| t > 0.0).fold((f64::INFINITY, 0.0f64), |(low, high), t| (low.min(t), high.max(t)));
+        let range = vec![(ends.0 / 2.0).log10(), (ends.1 * 1.2).log10()];
+        for (name, rows) in by(fastest_peers(rows), bar_name) {
+            let marker = bar_of(&rows);
             let x: Vec<String> = rows.iter().map(|r| r.group.clone()).collect();
             let y: Vec<f64> = rows.iter().map(|r| median(r)).collect();
             let text: Vec<String> = rows.iter().map(|r| hover(r)).collect();
-            plot.add_trace(Bar::new(x, y).name(name).hover_text_array(text).hover_info(HoverInfo::Text));
+            plot.add_trace(Bar::new(x, y).name(name).marker(marker).hover_text_array(text).hover_info(HoverInfo::Text));
         }
         plot.set_layout(
-            Layout::new().bar_mode(BarMode::Group).x_axis(axis("", AxisType::Category)).y_axis(axis("µs per frame", AxisType::Log)),
+            Layout::new()
+                .bar_mode(BarMode::Group)
+                .x_axis(axis("", AxisType::Category))
+                .y_axis(axis("µs per frame", AxisType::Log).range(range)),
         );
         Figure {
             title: format!("Time per variant, {frame}"),
-            about: "Lower is better. Median of all repetitions, logarithmic.".to_owned(),
+            about: format!("Lower is better. Median of all repetitions, logarithmic.{hatched}"),
             plot,
         }
     };
@@ -188,7 +256,8 @@ fn lines(rows: Vec<&Row>, x: impl Fn(&Row) -> f64) -> Plot {
         rows.sort_by(|a, b| x(a).total_cmp(&x(b)));
         let text: Vec<String> = rows.iter().map(|r| hover(r)).collect();
         let trace = Scatter::new(rows.iter().map(|r| x(r)).collect(), rows.iter().map(|r| median(r)).collect());
-        plot.add_trace(trace.mode(Mode::LinesMarkers).name(name).hover_text_array(text).hover_info(HoverInfo::Text));
+        let trace = trace.mode(Mode::LinesMarkers).line(line_of(&rows));
+        plot.add_trace(trace.name(name).hover_text_array(text).hover_info(HoverInfo::Text));
     }
     plot
 }
@@ -362,15 +431,15 @@ fn table(rows: &[Row]) -> String {
             .map(|c| format!("<td class=\"l\">{}</td>", escape(&c)))
             .concat();
         let right = cells.map(|c| format!("<td>{c}</td>")).concat();
-        let notes: Vec<&str> =
-            row.notes.iter().map(String::as_str).filter(|n| n.starts_with("not the same") || *n == "auto's choice").collect();
+        let notes: Vec<&str> = row.notes.iter().map(String::as_str).filter(|n| super::table::is_told(n) || *n == "auto's choice").collect();
         let error = row.error.as_ref().map_or(String::new(), |e| format!("<span class=\"bad\">{}</span>", escape(e)));
         let doubt = if row.warnings.is_empty() {
             String::new()
         } else {
             format!(" <span class=\"doubt\">{}</span>", escape(&row.warnings.join("; ")))
         };
-        let _ = writeln!(text, "<tr>{left}{right}<td class=\"l\">{}{error}{doubt}</td></tr>", escape(&notes.join("; ")));
+        let class = if is_peer(row) { " class=\"peer\"" } else { "" };
+        let _ = writeln!(text, "<tr{class}>{left}{right}<td class=\"l\">{}{error}{doubt}</td></tr>", escape(&notes.join("; ")));
     }
     text + "</table></div></section>\n"
 }
@@ -393,6 +462,13 @@ mod tests {
                 rows.push(row);
             }
         }
+        for (variant, us) in [("FilterA", 30.0), ("FilterB", 20.0)] {
+            let mut row = row("gauss 3x3", variant, &[us]);
+            row.program = "npp".to_owned();
+            rows.push(row);
+        }
+        let shown: Vec<String> = fastest_peers(rows.iter().collect()).into_iter().filter(|r| is_peer(r)).map(who).collect();
+        assert_eq!(shown, ["npp FilterB"]);
         let mut wrong = row("</script><b>evil", "cpu-simd", &[1.0]);
         wrong.warnings.push("<i>".to_owned());
         rows.push(wrong);
@@ -405,6 +481,8 @@ mod tests {
             "Roofline",
             "All rows",
             "convoy bench &lt;x&gt;",
+            "are hatched",
+            "<tr class=\"peer\">",
         ] {
             assert!(page.contains(part), "{part}");
         }

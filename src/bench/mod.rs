@@ -142,15 +142,14 @@ impl<'a> Session<'a> {
 
     /// Prints the rows of a stored document, those that competed together.
     fn show(&mut self) -> Result<()> {
-        let compete = |a: &Row, b: &Row| {
-            let key = |r: &Row| (r.level, r.width, r.height, r.batch);
-            let names = |r: &Row| [r.group.clone(), r.planes.clone(), r.r#type.clone(), r.border.clone()];
-            key(a) == key(b) && names(a) == names(b)
-        };
-        if self.document.rows.iter().any(|row| row.level == Level::Pipeline) {
-            self.print(&table::pipeline_heading(self.style))?;
-        }
+        let compete = |a: &Row, b: &Row| a.level == b.level && a.title() == b.title();
+        let mut before = None;
         for rows in self.document.rows.chunk_by(compete) {
+            let level = rows.first().map(|row| row.level);
+            if level == Some(Level::Pipeline) && before != level {
+                self.print(&table::pipeline_heading(self.style))?;
+            }
+            before = level;
             self.print(&table::group(rows, self.style))?;
         }
         self.print("\n")

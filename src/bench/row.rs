@@ -273,6 +273,11 @@ impl Row {
         }
     }
 
+    /// What rows that compete have in common.
+    pub fn title(&self) -> (&str, &str, usize, usize, &str, &str, &str, usize) {
+        (&self.group, &self.graph, self.width, self.height, &self.planes, &self.r#type, &self.border, self.batch)
+    }
+
     /// What makes this row the same row in another bench.
     pub fn key(&self) -> String {
         let lanes = self.lanes.map_or(String::new(), |n| format!(" {n} lanes"));

@@ -169,8 +169,13 @@ fn pipeline(rows: &[Row], style: Style) -> String {
     format!("{:<20} {:>8} {:>12} {:>12} {ratio:>8} {spread:>5.0} %  {limit}{note}\n", ours.group, ours.backend, shown(ours.fps), shown(fps))
 }
 
+/// Whether a note belongs beside the figures.
+pub(super) fn is_told(note: &str) -> bool {
+    note.starts_with("not the same") || note.starts_with("its own")
+}
+
 fn doubts(row: &Row, style: Style) -> String {
-    let notes = row.notes.iter().filter(|n| n.starts_with("not the same")).map(|n| format!("    {}: {n}\n", row.program));
+    let notes = row.notes.iter().filter(|n| is_told(n)).map(|n| format!("    {}: {n}\n", name(row)));
     // What to do about it stands once at the end of the bench.
     let doubts: Vec<&str> = row.warnings.iter().filter_map(|w| w.split(": ").next()).collect();
     let warning = (!doubts.is_empty()).then(|| style.doubtful(&format!("    warning: {}", doubts.join("; "))) + "\n");

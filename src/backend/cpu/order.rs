@@ -19,6 +19,16 @@ pub(super) trait Ordered: Value + PartialOrd {
     fn lowered(self, distance: Self) -> Self;
     /// From a threshold of the plan.
     fn from_threshold(threshold: f32) -> Self;
+    /// [`least`] of itself and a value that joins it in place.
+    #[inline(always)]
+    fn lower(self, value: Self) -> Self {
+        least(value, self)
+    }
+    /// [`most`] of itself and a value that joins it in place.
+    #[inline(always)]
+    fn higher(self, value: Self) -> Self {
+        most(value, self)
+    }
 }
 
 impl Ordered for u8 {
@@ -96,6 +106,16 @@ impl Ordered for f32 {
     }
     fn from_threshold(threshold: f32) -> Self {
         threshold
+    }
+    // A chosen float that goes back to where one of the two was becomes a masked store on AVX, half as fast as the baseline's code; the
+    // standard library's rule for NaN keeps the compiler from that, for two more instructions.
+    #[inline(always)]
+    fn lower(self, value: Self) -> Self {
+        self.min(value)
+    }
+    #[inline(always)]
+    fn higher(self, value: Self) -> Self {
+        self.max(value)
     }
 }
 
@@ -195,12 +215,12 @@ fn merge_body<T: Ordered>(kind: Extreme, row: &[T], into: &mut [T]) {
     match kind {
         Extreme::Min => {
             for (o, &a) in into.iter_mut().zip(row) {
-                *o = least(a, *o);
+                *o = o.lower(a);
             }
         }
         Extreme::Max => {
             for (o, &a) in into.iter_mut().zip(row) {
-                *o = most(a, *o);
+                *o = o.higher(a);
             }
         }
     }
@@ -217,14 +237,14 @@ fn slide_body<T: Ordered>(kind: Extreme, row: &[T], suffix: &mut [T], prefix: &m
     match kind {
         Extreme::Min => {
             for (((o, suffix), prefix), &value) in places {
-                let running = least(*prefix, value);
+                let running = prefix.lower(value);
                 *prefix = running;
                 *o = least(*suffix, running);
             }
         }
         Extreme::Max => {
             for (((o, suffix), prefix), &value) in places {
-                let running = most(*prefix, value);
+                let running = prefix.higher(value);
                 *prefix = running;
                 *o = most(*suffix, running);
             }

@@ -85,8 +85,9 @@ impl Rule {
 fn merge(rule: Rule, values: &[f32], totals: &mut [f32], lost: &mut [f32]) {
     let pairs = totals.iter_mut().zip(values);
     match rule {
-        Rule::Max => pairs.for_each(|(t, &v)| *t = if v > *t { v } else { *t }),
-        Rule::Min => pairs.for_each(|(t, &v)| *t = if v < *t { v } else { *t }),
+        // Not a comparison: see `Ordered::higher`.
+        Rule::Max => pairs.for_each(|(t, &v)| *t = t.max(v)),
+        Rule::Min => pairs.for_each(|(t, &v)| *t = t.min(v)),
         Rule::Sum => pairs.for_each(|(t, &v)| *t += v),
         Rule::Compensated => pairs.zip(lost).for_each(|((t, &v), lost)| {
             let y = v - *lost;

@@ -46,11 +46,12 @@ type Shared = Rc<RefCell<Running>>;
 struct Running {
     process: Process,
     loaded: Option<Rc<Input>>,
+    start: Box<dyn Fn() -> Result<Process, String>>,
 }
 
 impl Running {
-    fn new(process: Process) -> Shared {
-        Rc::new(RefCell::new(Self { process, loaded: None }))
+    fn start(start: impl Fn() -> Result<Process, String> + 'static) -> Result<Shared, String> {
+        Ok(Rc::new(RefCell::new(Self { process: start()?, loaded: None, start: Box::new(start) })))
     }
 
     /// The process with these samples in its hands.
@@ -61,6 +62,16 @@ impl Running {
             self.loaded = Some(Rc::clone(input));
         }
         Ok(&mut self.process)
+    }
+
+    /// Starts another process where a call before was the end of this one.
+    fn revive(&mut self) -> Result<()> {
+        if self.process.ended() {
+            self.loaded = None;
+            let again = (self.start)().map_err(|why| Error::failed(format!("cannot start {} again", self.process.name), why))?;
+            self.process = again;
+        }
+        Ok(())
     }
 }
 
@@ -78,22 +89,16 @@ impl Peers {
     /// # Errors
     /// Why there is none, in a word.
     pub fn start_opencv(&mut self) -> Result<(), String> {
-        self.opencv = Some(Running::new(opencv::start()?));
+        self.opencv = Some(Running::start(opencv::start)?);
         Ok(())
     }
 
     /// Starts NPP and PyTorch on GPU `device`; returns why one is absent.
     pub fn start_on_gpu(&mut self, device: usize) -> Vec<String> {
         let mut absent = Vec::new();
-        let mut start = |name: &str, process: Result<Process, String>| match process {
-            Ok(process) => Some(Running::new(process)),
-            Err(why) => {
-                absent.push(format!("{name}: {why}"));
-                None
-            }
-        };
-        self.npp = start("NPP", npp::start(device));
-        self.torch = start("PyTorch", torch::start(device));
+        let mut there = |name: &str, peer: Result<Shared, String>| peer.map_err(|why| absent.push(format!("{name}: {why}"))).ok();
+        self.npp = there("NPP", Running::start(move || npp::start(device)));
+        self.torch = there("PyTorch", Running::start(move || torch::start(device)));
         absent
     }
 
@@ -102,8 +107,7 @@ impl Peers {
     /// # Errors
     /// A graph of a peer's own does not parse (a defect).
     pub fn on_cpu(&self, case: &Case, plan: &Plan) -> Result<Vec<Contender>> {
-        let input = || Rc::new(frame(case).1);
-        self.opencv.as_ref().map_or(Ok(Vec::new()), |peer| frames(peer, opencv::calls(case), case, plan, &input()))
+        contenders(&[(&self.opencv, opencv::calls)], case, plan)
     }
 
     /// Contenders on the GPU for a case of gray frames.
@@ -111,18 +115,7 @@ impl Peers {
     /// # Errors
     /// As for [`Peers::on_cpu`].
     pub fn on_gpu(&self, case: &Case, plan: &Plan) -> Result<Vec<Contender>> {
-        if self.npp.is_none() && self.torch.is_none() {
-            return Ok(Vec::new());
-        }
-        let input = Rc::new(frame(case).1);
-        let mut found = Vec::new();
-        if let Some(peer) = &self.npp {
-            found.extend(frames(peer, npp::calls(case), case, plan, &input)?);
-        }
-        if let Some(peer) = &self.torch {
-            found.extend(frames(peer, torch::calls(case), case, plan, &input)?);
-        }
-        Ok(found)
+        contenders(&[(&self.npp, npp::calls), (&self.torch, torch::calls)], case, plan)
     }
 
     /// PyTorch under a pooling layer over a tensor of `dims` whose `values` are `kind` (NumPy's name); `judge` compares what comes out.
@@ -174,7 +167,9 @@ impl Contender {
 impl Subject for Contender {
     /// Whatever it returns is compared and reported; only another size is refused.
     fn verify(&mut self) -> Result<Comparison> {
-        let result = self.peer.borrow_mut().with(&self.input)?.check(&self.call)?;
+        let mut peer = self.peer.borrow_mut();
+        peer.revive()?;
+        let result = peer.with(&self.input)?.check(&self.call)?;
         (self.judge)(&result).map_err(|e| e.context(self.name))
     }
 
@@ -191,40 +186,49 @@ impl Subject for Contender {
     }
 }
 
-/// The case's frame, and the same for a peer.
-fn frame(case: &Case) -> (Picture, Input) {
-    let picture = Picture::new(case.shape, Content::Random, 1);
+/// A peer, if it is there, and its calls for a case.
+type Offer<'a> = (&'a Option<Shared>, fn(&Case) -> Vec<Call>);
+
+/// Contenders that filter the case's frame; all get the same.
+fn contenders(offers: &[Offer<'_>], case: &Case, plan: &Plan) -> Result<Vec<Contender>> {
+    let calls: Vec<(&Shared, Call)> = offers
+        .iter()
+        .filter_map(|(peer, calls)| Some((peer.as_ref()?, calls(case))))
+        .flat_map(|(peer, calls)| calls.into_iter().map(move |call| (peer, call)))
+        .collect();
+    if calls.is_empty() {
+        return Ok(Vec::new());
+    }
+    let picture = Rc::new(Picture::new(case.shape, Content::Random, 1));
     let kind = match case.shape.format.sample() {
         Sample::U8 => "uint8",
         Sample::U16 => "uint16",
         Sample::F32 => "float32",
     };
-    let input = Input { kind, shape: vec![case.shape.height, case.shape.width], bytes: bytes(&picture) };
-    (picture, input)
+    let input = Rc::new(Input { kind, shape: vec![case.shape.height, case.shape.width], bytes: bytes(&picture) });
+    calls.into_iter().map(|(peer, call)| contender(peer, call, case, plan, (&picture, &input))).collect()
 }
 
-/// Contenders that filter the case's frame.
-fn frames(peer: &Shared, calls: Vec<Call>, case: &Case, plan: &Plan, input: &Rc<Input>) -> Result<Vec<Contender>> {
-    let contender = |call: Call| {
-        let plan = match &call.graph {
-            Some(graph) => Case { graph: graph.clone(), ..case.clone() }.plan()?,
-            None => plan.clone(),
-        };
-        let picture = frame(case).0;
-        let judge = move |result: &[u8]| {
-            let wrong = |why: String| wrong_result("the peer", why);
-            let result = self::picture(result, plan.output());
-            let (width, height) = plan.output().plane_size(0);
-            if result.planes.first().map(Vec::len) != Some(width * height) {
-                return Err(wrong("its result has another size".to_owned()));
-            }
-            let got = result.frame(std::sync::Arc::new(crate::pool::Heap), 0)?;
-            let tolerance = Tolerance::of_plan(&plan);
-            Judge::within(&plan, &picture, READS).map_err(wrong)?.compare(&got, tolerance).map_err(wrong)
-        };
-        Ok(Contender::new(peer, call, input, Box::new(judge)))
+/// One call on the case's frame, held to the reference's result.
+fn contender(peer: &Shared, call: Call, case: &Case, plan: &Plan, (picture, input): (&Rc<Picture>, &Rc<Input>)) -> Result<Contender> {
+    let plan = match &call.graph {
+        Some(graph) => Case { graph: graph.clone(), ..case.clone() }.plan()?,
+        None => plan.clone(),
     };
-    calls.into_iter().map(contender).collect()
+    let picture = Rc::clone(picture);
+    let judge = move |result: &[u8]| {
+        let wrong = |why: String| wrong_result("the peer", why);
+        let result = self::picture(result, plan.output());
+        let (width, height) = plan.output().plane_size(0);
+        let samples = result.planes.first().map_or(0, Vec::len);
+        if samples != width * height {
+            return Err(wrong_size(samples, width * height));
+        }
+        let got = result.frame(std::sync::Arc::new(crate::pool::Heap), 0)?;
+        let tolerance = Tolerance::of_plan(&plan);
+        Judge::within(&plan, &picture, READS).map_err(wrong)?.compare(&got, tolerance).map_err(wrong)
+    };
+    Ok(Contender::new(peer, call, input, Box::new(judge)))
 }
 
 /// A gray picture's samples without padding.
@@ -282,4 +286,79 @@ fn joined(numbers: &[f64], by: &str) -> String {
 /// The error of a peer's result that has another size.
 pub(super) fn wrong_size(got: usize, want: usize) -> Error {
     wrong_result("the peer", format!("its result has {got} values, not {want}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::process::tests::{DOUBLES, fake};
+    use super::*;
+
+    fn contender(peer: &Shared, call: &str, input: &Rc<Input>) -> Contender {
+        let judge = |result: &[u8]| {
+            let samples = result.len() as u64;
+            Ok(Comparison { samples, ..Comparison::default() })
+        };
+        Contender::new(peer, Call::new("a call", call.to_owned()), input, Box::new(judge))
+    }
+
+    #[test]
+    fn contenders_share_a_process_and_load_their_own_samples() {
+        let peer = Running::start(|| fake(DOUBLES)).unwrap();
+        let input = |bytes: &[u8]| Rc::new(Input { kind: "uint8", shape: vec![bytes.len()], bytes: bytes.to_vec() });
+        let (short, long) = (input(b"ab"), input(b"abcd"));
+        let [mut a, mut b] = [contender(&peer, "double", &short), contender(&peer, "double", &long)];
+        assert_eq!((a.program.as_str(), a.notes.as_slice()), ("the fake", ["version 1.2".to_owned()].as_slice()));
+        for _ in 0..2 {
+            assert_eq!(a.verify().unwrap().samples, 4);
+            assert_eq!(b.verify().unwrap().samples, 8);
+        }
+        assert_eq!((a.granule(), a.run(0, 6).unwrap()), (3, Some(6000.0)));
+    }
+
+    #[test]
+    fn a_process_that_a_call_ended_is_started_again_for_the_next_one() {
+        // It ends after any call that it does not know.
+        let dies = DOUBLES.replace("continue;", "exit;");
+        let peer = Running::start(move || fake(&dies)).unwrap();
+        let input = Rc::new(Input { kind: "uint8", shape: vec![2], bytes: b"ab".to_vec() });
+        let [mut bad, mut good] = [contender(&peer, "crash", &input), contender(&peer, "double", &input)];
+        assert!(bad.verify().is_err());
+        while !peer.borrow_mut().process.ended() {
+            std::hint::spin_loop();
+        }
+        assert_eq!(good.verify().unwrap().samples, 4);
+        let once = RefCell::new(Some(fake("echo ready 1; read -r line")));
+        let peer = Running::start(move || once.borrow_mut().take().unwrap_or_else(|| Err("gone".to_owned()))).unwrap();
+        let mut lost = contender(&peer, "x", &input);
+        assert!(lost.verify().is_err());
+        while !peer.borrow_mut().process.ended() {
+            std::hint::spin_loop();
+        }
+        assert!(lost.verify().unwrap_err().to_string().contains("cannot start the fake again: gone"));
+    }
+
+    #[test]
+    fn a_result_that_is_not_the_references_is_said_in_numbers() {
+        let plan = |format| {
+            let shape = crate::frame::Shape { format, width: 8, height: 8 };
+            crate::filter::plan(&crate::filter::parse("gblur=1").unwrap(), shape).unwrap()
+        };
+        let (integers, floats) =
+            (plan(crate::frame::PixelFormat::gray(8)), plan(crate::axes::Planes::Gray.format(crate::axes::SampleType::F32).unwrap()));
+        let found = |max_error, unequal| Comparison { samples: 1000, unequal, max_error, ..Comparison::default() };
+        assert_eq!(difference(&found(1.0, 1), &integers), None);
+        assert!(difference(&found(1.0, 500), &integers).unwrap().contains("50.0 % of the samples are one code value off"));
+        assert!(difference(&found(3.0, 1), &integers).unwrap().contains("up to 3.0000 code values off"));
+        assert_eq!(difference(&found(1e-5, 0), &floats), None);
+        assert!(difference(&found(0.01, 0), &floats).unwrap().contains("up to 0.0100 of the range off"));
+    }
+
+    #[test]
+    fn weights_sum_to_one() {
+        for k in [2, 3, 15, 31] {
+            assert!((gaussian(k, 2.0).iter().sum::<f64>() - 1.0).abs() < 1e-12);
+            assert!((mean_weights(k).iter().sum::<f64>() - 1.0).abs() < 1e-12);
+        }
+        assert_eq!(joined(&[0.5, 2.0], ","), "5e-1,2e0");
+    }
 }

@@ -277,6 +277,8 @@ int main(int argc, char** argv) {
                 std::cout << server.answer(line) << std::endl;
             } catch (const std::exception& e) {
                 std::cout << "error " << one_line(e.what()) << std::endl;
+                // After a fault on the device nothing runs in this process any more: another is started.
+                if (cudaDeviceSynchronize() != cudaSuccess) return 1;
             }
         }
     } catch (const std::exception& e) {

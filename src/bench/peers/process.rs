@@ -3,7 +3,7 @@
 //! It says `ready VERSION` when it has started, or `absent WHY`. Then it answers each line with one: `load TYPE SHAPE FILE` takes samples
 //! (NumPy's name of the type, sides joined by `x`) and answers `ok FRAMES`, the frames that `time` is asked for multiples of;
 //! `check FILE CALL` runs a call on these samples, writes the result and answers `ok`; `time FRAMES CALL` answers with nanoseconds.
-//! Instead of any answer comes `error TEXT`. Its working folder is ours: files have names without blanks.
+//! Instead of any answer comes `error TEXT`; it may end after that. Its working folder is ours: files have names without blanks.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -105,6 +105,11 @@ impl Process {
         let granule = answer.strip_prefix("ok ").and_then(|n| n.parse().ok());
         self.granule = granule.ok_or_else(|| Error::failed(what(), format!("it answered '{answer}'")))?;
         Ok(())
+    }
+
+    /// Whether it has ended, by a fault or by itself after one.
+    pub fn ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Frames that [`Process::time`] is asked for multiples of.
