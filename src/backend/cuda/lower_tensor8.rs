@@ -236,7 +236,6 @@ pub(super) fn separable(task: &Task, op: &Separable) -> Result<Vec<Spec>, String
     // Blocks that share a multiprocessor's registers, and groups of rows that are loaded ahead.
     let (blocks, ahead) = match (groups, rows) {
         (0..=2, 32) => (5, 3),
-        (0..=2, 64) => (4, 3),
         (0..=2, _) => (4, 2),
         (3, _) => (3, 2),
         _ => (2, 1),
