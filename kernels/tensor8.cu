@@ -46,7 +46,6 @@
 #define CHUNKS ((TILE_X + 2 * MARGIN) / 16)
 #define PITCH (16 * CHUNKS + (CHUNKS % 4 == 0 ? 32 : 0)) // so that 4 rows of 8 words lie in different banks
 #define ROWS_STAGED (16 * GROUPS)
-#define AT_ONCE (THREADS / CHUNKS)
 
 // d = a b + c; the weights a are unsigned bytes, or signed ones (LOWER).
 template <bool LOWER>
@@ -120,61 +119,66 @@ __device__ __forceinline__ void copies_done() {
 #endif
 }
 
-// The tile and its halo, by all threads of the block: each the same 16 columns of every AT_ONCE-th row, all its loads in flight together.
-__device__ __forceinline__ void stage(u8* tile, const Plane& p, int left, int top) {
-    constexpr int ROUNDS = (ROWS_STAGED + AT_ONCE - 1) / AT_ONCE;
-    const int first = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS, x = left + 16 * chunk, width = p.width * COMPONENTS;
-    // Columns that no output needs stay as they are: their weights are zero.
-    if (first >= AT_ONCE || x >= width + PAD_X) return;
-    u8* to = tile + first * PITCH + chunk * 16;
-    const auto inside = [&](int k) { return (k + 1) * AT_ONCE <= ROWS_STAGED || first + k * AT_ONCE < ROWS_STAGED; };
-    if (x >= 0 && x + 16 <= width) {
-        if (top >= 0 && top + ROWS_STAGED <= p.height) {
-            const u8* at = src_at(p, x, top + first);
-#pragma unroll
-            for (int k = 0; k < ROUNDS; k++)
-                if (inside(k)) copy16(to + k * AT_ONCE * PITCH, at + (u64)(u32)(k * AT_ONCE) * p.src_pitch);
-        } else {
-#pragma unroll
-            for (int k = 0; k < ROUNDS; k++) {
-                const int y = border_index(top + first + k * AT_ONCE, p.height);
-                u8* here = to + k * AT_ONCE * PITCH;
-                if (!inside(k)) continue;
-                if (BORDER != BORDER_ZERO || y >= 0) copy16(here, src_at(p, x, y));
-                else *reinterpret_cast<uint4*>(here) = make_uint4(0, 0, 0, 0);
-            }
-        }
-        return;
-    }
-    const Gather g[4] = {gather_of(x, p.width), gather_of(x + 4, p.width), gather_of(x + 8, p.width), gather_of(x + 12, p.width)};
-    if (g[0].near && g[1].near && g[2].near && g[3].near) {
-#pragma unroll 1
-        for (int k0 = 0; k0 < ROUNDS; k0 += 4) {
-            u32 word[4][4];
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                const int y = border_index(top + first + (k0 + k) * AT_ONCE, p.height);
-                const u8* line = src_row(p, max(y, 0));
-#pragma unroll
-                for (int i = 0; i < 4; i++) word[k][i] = BORDER != BORDER_ZERO || y >= 0 ? gather(line, g[i]) : 0;
-            }
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                if (inside(k0 + k)) *reinterpret_cast<uint4*>(to + (k0 + k) * AT_ONCE * PITCH) = make_uint4(word[k][0], word[k][1], word[k][2], word[k][3]);
-        }
-        return;
-    }
-    // Word by word; only where a plane is narrower than its kernel, or wraps.
-#pragma unroll 1
-    for (int i = 0; i < 4; i++) {
-        const Gather far = gather_of(x + 4 * i, p.width);
+// A row of the tile stands for this row of the plane; -1: zeros.
+__device__ __forceinline__ int staged_row(const Plane& p, int top, int row) { return border_index(top + row, p.height); }
+
+// WORDS words of four samples from column `from` on, of which some lie outside, in every row of the tile: a thread makes one word of every
+// AT_ONCE-th row, so that at an edge, which outlasts other blocks, few instructions wait for each other.
+template <int WORDS>
+__device__ __forceinline__ void stage_edge(u8* tile, const Plane& p, int left, int top, int from) {
+    constexpr int AT_ONCE = THREADS / WORDS, ROUNDS = (ROWS_STAGED + AT_ONCE - 1) / AT_ONCE, IN_FLIGHT = ROUNDS < 4 ? ROUNDS : 4;
+    const int first = threadIdx.x / WORDS, x = from + 4 * (int)(threadIdx.x % WORDS);
+    if (first >= AT_ONCE || x >= p.width * COMPONENTS + PAD_X || x + 4 > left + 16 * CHUNKS) return;
+    const Gather g = gather_of(x, p.width);
+    u8* to = tile + first * PITCH + (x - left);
+    const auto line = [&](int y) { return src_row(p, max(y, 0)); };
+    const auto put = [&](int k, int y, u32 word) {
+        if (BORDER == BORDER_ZERO && y < 0) word = 0;
+        if (first + k * AT_ONCE < ROWS_STAGED) *reinterpret_cast<u32*>(to + k * AT_ONCE * PITCH) = word;
+    };
+    if (!g.near) { // only where a plane is narrower than its kernel, or wraps in the midst of a word
 #pragma unroll 1
         for (int k = 0; k < ROUNDS; k++) {
-            const int y = border_index(top + first + k * AT_ONCE, p.height);
-            const u32 word = BORDER != BORDER_ZERO || y >= 0 ? gather_far(src_row(p, max(y, 0)), far) : 0;
-            if (inside(k)) *reinterpret_cast<u32*>(to + k * AT_ONCE * PITCH + 4 * i) = word;
+            const int y = staged_row(p, top, first + k * AT_ONCE);
+            put(k, y, gather_far(line(y), g));
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int k0 = 0; k0 < ROUNDS; k0 += IN_FLIGHT) {
+        u32 word[IN_FLIGHT];
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++) word[k] = gather(line(staged_row(p, top, first + (k0 + k) * AT_ONCE)), g);
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++) put(k0 + k, BORDER == BORDER_ZERO ? staged_row(p, top, first + (k0 + k) * AT_ONCE) : 0, word[k]);
+    }
+}
+
+// The tile and its halo, by all threads of the block: each the same 16 columns of every AT_ONCE-th row where they lie inside, then the words
+// at the edges. Columns that no output needs stay as they are: their weights are zero.
+__device__ __forceinline__ void stage(u8* tile, const Plane& p, int left, int top) {
+    constexpr int AT_ONCE = THREADS / CHUNKS, ROUNDS = (ROWS_STAGED + AT_ONCE - 1) / AT_ONCE;
+    const int first = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS, x = left + 16 * chunk, width = p.width * COMPONENTS;
+    if (first < AT_ONCE && x >= 0 && x + 16 <= width) {
+        u8* to = tile + first * PITCH + chunk * 16;
+#pragma unroll
+        for (int k = 0; k < ROUNDS; k++) {
+            const int row = first + k * AT_ONCE, y = staged_row(p, top, row);
+            u8* here = to + k * AT_ONCE * PITCH;
+            if ((k + 1) * AT_ONCE > ROWS_STAGED && row >= ROWS_STAGED) continue;
+            if (BORDER != BORDER_ZERO || y >= 0) copy16(here, src_at(p, x, y));
+            else *reinterpret_cast<uint4*>(here) = make_uint4(0, 0, 0, 0);
         }
     }
+#if PAD_X > 0
+    if (left < 0) stage_edge<PAD_X / 4>(tile, p, left, top, -PAD_X);
+    if (left + TILE_X + 2 * MARGIN > width) {
+        if (width % 16 == 0) stage_edge<PAD_X / 4>(tile, p, left, top, width);
+        else stage_edge<(16 + PAD_X) / 4>(tile, p, left, top, width & ~15);
+    }
+#else
+    if (left + TILE_X > width && width % 16 != 0) stage_edge<4>(tile, p, left, top, width & ~15);
+#endif
 }
 
 // Mirrors lower_tensor8.rs, which also builds the table: operands as the lanes hold them.
