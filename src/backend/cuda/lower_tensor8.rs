@@ -83,8 +83,9 @@ impl Fixed {
             let down = whole(&wanted);
             let down_error = squares(&mut down.iter().zip(&wanted).map(|(&w, &v)| (f64::from(w) - v) / bits.exp2()));
             let gain_error = total * down.iter().map(|&w| f64::from(w)).sum::<f64>() / bits.exp2() - gain;
-            // The product of both lower bytes, which is left out.
-            let left_out = squares(&mut down.iter().map(|&w| f64::from(bytes(w).1))) / (2.0 * (bits + 8.0)).exp2();
+            // The product of both lower bytes, which is left out: where sums differ from row to row, and where they are alike.
+            let lower = || down.iter().map(|&w| f64::from(bytes(w).1));
+            let left_out = (squares(&mut lower()) + lower().sum::<f64>().powi(2)) / (2.0 * (bits + 8.0)).exp2();
             let variance = so_far
                 + SPREAD * SPREAD * row_norm * (total / gain).powi(2) * down_error
                 + (MEAN_SQUARE * gain_error).powi(2)
