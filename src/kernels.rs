@@ -97,6 +97,9 @@ const EVERY_BORDER: &[&str] = &[
 /// Rows that take any parameter of their operation.
 const GENERAL: [&str; 4] = ["naive", "running", "separable", "blocks"];
 
+/// Sizes of the common filters' frames: some kernels' blocks are higher on larger frames.
+const SIZES: [(usize, usize); 4] = [(1280, 720), (1920, 1080), (3840, 2160), (7680, 4320)];
+
 /// One size for each number of warps that a row of the running box takes, low and high planes among them.
 const BOX_SIZES: [(usize, usize); 5] = [(512, 256), (1024, 576), (1920, 1080), (3840, 2160), (7680, 4320)];
 
@@ -123,13 +126,13 @@ fn requests(arch: &str) -> Result<Vec<Request>> {
     let (mut all, mut wanted) = (Vec::new(), Vec::new());
     for (format, usual) in formats() {
         let shape = Shape { format, width: 1920, height: 1080 };
-        let tasks = |graph: &str, border: Border| -> Result<Vec<Task>> {
-            let mut plan = filter::plan(&filter::parse(graph)?, shape)?;
+        let tasks = |graph: &str, border: Border, (width, height): (usize, usize)| -> Result<Vec<Task>> {
+            let mut plan = filter::plan(&filter::parse(graph)?, Shape { width, height, ..shape })?;
             plan.steps.iter_mut().for_each(|step| step.border = border);
             Ok(plan.steps.iter().flat_map(Task::of_step).collect())
         };
-        for graph in GRAPHS.iter().filter(|_| usual) {
-            for task in tasks(graph, Border::Clamp)? {
+        for (graph, size) in GRAPHS.iter().filter(|_| usual).flat_map(|graph| SIZES.map(|size| (graph, size))) {
+            for task in tasks(graph, Border::Clamp, size)? {
                 // All planes of the operation in one launch, and one alone: the others may pass.
                 wanted.extend([(task.clone(), Rows::Best), (alone(task), Rows::Best)]);
             }
@@ -137,7 +140,7 @@ fn requests(arch: &str) -> Result<Vec<Request>> {
         for graph in EVERY_BORDER {
             for border in Border::ALL {
                 // Planes go one by one where there is no kernel for all of them (`Cuda::compile`).
-                wanted.extend(tasks(graph, border)?.into_iter().map(|task| (alone(task), Rows::Named(&GENERAL))));
+                wanted.extend(tasks(graph, border, (1920, 1080))?.into_iter().map(|task| (alone(task), Rows::Named(&GENERAL))));
             }
         }
         // The running box's kernels depend on the frame's size, too.

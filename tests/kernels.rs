@@ -44,6 +44,12 @@ fn task(op: PlaneOp, depth: u8) -> Task {
     Task { op, border: Border::Reflect101, shape, output: shape, components: 1, planes: vec![0], block: None }
 }
 
+/// Some kernels' blocks are higher on large frames.
+fn with_size(task: Task, width: usize, height: usize) -> Task {
+    let shape = Shape { width, height, ..task.shape };
+    Task { shape, output: shape, ..task }
+}
+
 fn separable(radius: usize) -> PlaneOp {
     let taps = || vec![1.0; 2 * radius + 1].into();
     PlaneOp::Separable(Separable { row: taps(), col: taps(), scale: 1.0, bias: 0.0 })
@@ -87,6 +93,10 @@ fn tasks() -> Vec<Task> {
         task(mean(15), 8),
         task(mean(15), 10),
         task(mean(32), 8),
+        Task { border: Border::Zero, ..task(mean(20), 8) },
+        with_size(task(mean(7), 8), 7680, 4320),
+        with_size(task(mean(15), 8), 7680, 4320),
+        with_size(task(mean(32), 8), 7680, 4320),
         task(direct(7, 7), 8),
         task(direct(9, 9), 8),
         task(direct(31, 31), 8),
@@ -458,6 +468,10 @@ fn a_forced_variant_that_does_not_fit_says_why_and_only_auto_falls_back() {
     assert_eq!(choose(&large, "", None, 132, 1 << 42).unwrap().0.name, "separable");
     assert_eq!(choose(&task(separable(1), 8), "", None, 132, 1 << 42).unwrap().0.name, "fused");
     assert_eq!(choose(&task(separable(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "tensor");
+    assert_eq!(choose(&task(mean(7), 8), "", None, 132, 1 << 42).unwrap().0.name, "tensor8");
+    assert_eq!(choose(&task(mean(7), 10), "", None, 132, 1 << 42).unwrap().0.name, "tensor");
+    assert!(forced(&task(separable(7), 8), "tensor8").unwrap_err().contains("add up to 0.5 to 1"));
+    assert!(forced(&task(mean(33), 8), "tensor8").unwrap_err().contains("limited to 32"));
     assert_eq!(choose(&task(separable(7), 12), "", None, 132, 1 << 42).unwrap().0.name, "fused");
     assert_eq!(choose(&task(direct(7, 7), 8), "", None, 132, 1 << 42).unwrap().0.name, "integer");
     assert_eq!(choose(&task(direct(7, 7), 12), "", None, 132, 1 << 42).unwrap().0.name, "coarsened");

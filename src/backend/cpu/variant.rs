@@ -14,7 +14,7 @@ pub enum Variant {
 }
 
 /// Names that belong to the CUDA backend, so that the message can say so.
-const CUDA: [&str; 13] = [
+const CUDA: [&str; 14] = [
     "naive",
     "constant",
     "tiled",
@@ -23,6 +23,7 @@ const CUDA: [&str; 13] = [
     "separable",
     "fused",
     "tensor",
+    "tensor8",
     "winograd",
     "winograd4",
     "gemm",

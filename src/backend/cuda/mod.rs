@@ -25,6 +25,7 @@ mod lower_box;
 mod lower_direct;
 mod lower_race;
 mod lower_tensor;
+mod lower_tensor8;
 mod lower_windows;
 pub mod measure;
 pub mod pack;

@@ -20,7 +20,7 @@ use super::lower_windows::{
 };
 use super::spec::Spec;
 use super::tuning::Times;
-use super::{lower_direct, lower_tensor};
+use super::{lower_direct, lower_tensor, lower_tensor8};
 use crate::error::{Error, Result};
 use crate::filter::Border;
 use crate::filter::plan::{Plan, PlaneOp, Step};
@@ -251,6 +251,20 @@ pub static TABLE: &[Variant] = &[
         cost: |task| {
             let (w, h) = extent(task);
             Cost { bytes: io_bytes(task), instructions: 24.0 + 0.3 * (w + h), launches: 1.0 }
+        },
+    },
+    Variant {
+        name: "tensor8",
+        family: "separable",
+        about: "as tensor, in whole numbers: 8-bit samples as they are, weights and first sums in 16 bits as two bytes each; tiles of 128x32 to 128x128, weights of at least 0 that add up to 1 at most, radius up to 32",
+        lower: |task| match &task.op {
+            PlaneOp::Separable(op) => lower_tensor8::separable(task, op),
+            other => Err(wrong(other)),
+        },
+        cost: |task| {
+            let (w, h) = extent(task);
+            let groups = (w * task.components as f64 / 16.0).ceil() + (h / 16.0).ceil();
+            Cost { bytes: io_bytes(task), instructions: 12.0 + 4.0 * groups, launches: 1.0 }
         },
     },
     Variant {
