@@ -11,7 +11,7 @@ use ffmpeg_next::ffi;
 use super::counters::MediaCounters;
 use super::decoder::{Decoder, SourceOptions, open_decoder};
 use super::format::Way;
-use super::info::{SourceInfo, StreamKind};
+use super::info::{SourceInfo, StreamInfo, StreamKind};
 use super::input::{Demuxer, InputSpec};
 use super::intake::Intake;
 use super::owned::AvFrame;
@@ -261,6 +261,9 @@ impl DecodeSource {
         }
         info.hdr.refine(first);
         info.adopt_side_data(first);
+        if !entry.format.alpha && info.video_stream().is_some_and(StreamInfo::has_hidden_alpha) {
+            self.intake.counters.warn(format!("alpha is left out: this FFmpeg's decoder of {} does not show it", info.codec));
+        }
         // SAFETY: an open decoder, used by this thread.
         if unsafe { (*self.decoder.context).properties } & ffi::FF_CODEC_PROPERTY_FILM_GRAIN as u32 != 0 {
             self.intake.counters.warn(

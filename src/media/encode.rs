@@ -53,6 +53,8 @@ pub struct VideoEncoder {
     last_pts: Option<i64>,
     /// (pts, duration) of frames in the encoder: most encoders forget durations.
     durations: VecDeque<(i64, i64)>,
+    /// Pictures that went in, packets that came out.
+    counted: [u64; 2],
     counters: Arc<MediaCounters>,
     riders: Arc<Riders>,
     container: String,
@@ -116,6 +118,7 @@ impl VideoEncoder {
             wrapper: AvFrame::alloc()?,
             last_pts: None,
             durations: VecDeque::with_capacity(MOST_DURATIONS),
+            counted: [0; 2],
             counters,
             riders: Arc::clone(&info.riders),
             container: chosen.container_name(),
@@ -331,6 +334,10 @@ impl VideoEncoder {
             // SAFETY: an open encoder and a blank packet.
             let code = unsafe { ffi::avcodec_receive_packet(self.context.raw, packet.raw) };
             if code == ffi::AVERROR_EOF {
+                let [sent, came] = self.counted;
+                if came < sent {
+                    self.counters.warn(format!("{} dropped {} of {sent} pictures to keep its bit rate", self.name, sent - came));
+                }
                 return self.note_statistics();
             }
             if code == ffi::AVERROR(libc::EAGAIN) {
@@ -339,6 +346,7 @@ impl VideoEncoder {
             if code < 0 {
                 return Err(av_failed(self.operation(), code, mark));
             }
+            self.counted[1] += 1;
             // SAFETY: the packet was just filled and is owned.
             let raw = unsafe { &mut *packet.raw };
             raw.stream_index = i32::try_from(self.stream).unwrap_or(0);
@@ -440,6 +448,7 @@ impl Encoder for VideoEncoder {
             // SAFETY: as above.
             code = unsafe { ffi::avcodec_send_frame(self.context.raw, self.wrapper.as_ptr()) };
         }
+        self.counted[0] += 1;
         // SAFETY: the encoder holds its own reference; ours would keep the slab out of its pool until the next frame.
         unsafe { ffi::av_frame_unref(self.wrapper.as_ptr()) };
         if code < 0 {

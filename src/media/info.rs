@@ -77,6 +77,11 @@ pub struct StreamInfo {
 }
 
 impl StreamInfo {
+    /// Whether alpha comes beside the pictures, as in WebM.
+    pub(super) fn has_hidden_alpha(&self) -> bool {
+        self.metadata.get(c"alpha_mode").is_some_and(|mode| mode.trim() == "1")
+    }
+
     /// "audio stream #1 (aac)", for messages.
     pub fn label(&self) -> String {
         format!("{} stream #{} ({})", self.kind.name(), self.index, self.codec)
