@@ -7,9 +7,10 @@ use ffmpeg_next::ffi;
 use super::DecodeSource;
 use crate::error::{Error, Result};
 use crate::frame::{FrameLayout, Shape};
+use crate::media::audit::left_out;
 use crate::media::format::{self, Way};
 use crate::media::info::StreamInfo;
-use crate::media::owned::AvFrame;
+use crate::media::owned::{AvFrame, Dict};
 
 impl DecodeSource {
     /// Gives U and V planes of their own when they share one (NV12, P010), for filters that treat them differently. Call it
@@ -71,6 +72,13 @@ impl DecodeSource {
         }
         info.hdr.refine(first);
         info.adopt_side_data(first);
+        // Texts of PNG, EXIF of JPEG. Filters of lavfi leave their measurements there too; time codes are riders.
+        // SAFETY: the frame's dictionary is null or valid.
+        let texts = unsafe { Dict::copy_of(frame.metadata) };
+        let texts: Vec<String> = texts.keys().into_iter().filter(|key| !key.starts_with("lavfi.") && key != "timecode").collect();
+        if !texts.is_empty() {
+            self.intake.counters.warn(left_out("tag", &texts, " in the pictures", "encoders"));
+        }
         if !entry.format.alpha && info.video_stream().is_some_and(StreamInfo::has_hidden_alpha) {
             self.intake.counters.warn(format!("alpha is left out: this FFmpeg's decoder of {} does not show it", info.codec));
         }
