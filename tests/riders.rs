@@ -143,6 +143,13 @@ fn the_stereo_arrangement_leaves_with_the_pictures_or_the_container() {
         assert!(!said.contains("left out"), "{name}: {said}");
         assert!(count(&c, name, "Stereo 3D") >= pictures && of_stream(name) == stream, "{name}: {}", count(&c, name, "Stereo 3D"));
     }
+    // Said by the container alone.
+    c.make("b.mkv", &format!("{PICTURE} {H264} -metadata:s:v stereo_mode=left_right"));
+    assert!(count(&c, "b.mkv", "Stereo 3D") == 0 && of_stream("b.mkv"));
+    for name in ["o.ts", "o.mkv", "o.mp4"] {
+        let said = c.run("b.mkv", name, &[]);
+        assert!(!said.contains("left out") && (count(&c, name, "Stereo 3D") > 0 || of_stream(name)), "{name}: {said}");
+    }
     let said = c.run("a.h264", "o.avi", &["-c:v", "ffv1"]);
     assert!(said.contains("the stereo arrangements in the pictures are left out: ffv1 cannot write them"), "{said}");
 }

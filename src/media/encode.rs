@@ -13,7 +13,7 @@ use super::convert::{Converter, Picture};
 use super::counters::MediaCounters;
 use super::encoder_setup::{Context, EncoderRequest, Plan, check_options, has_option, open_context, plan};
 use super::exit::Way as ExitWay;
-use super::info::Colour;
+use super::info::{Colour, StreamInfo};
 use super::intake::release_frame;
 use super::owned::AvFrame;
 use super::palette::Paletter;
@@ -57,6 +57,8 @@ pub struct VideoEncoder {
     counted: [u64; 2],
     counters: Arc<MediaCounters>,
     riders: Arc<Riders>,
+    /// What the container says of a stereo arrangement, for encoders that write it into the pictures.
+    stereo: Option<Vec<u8>>,
     container: String,
     /// The time code that the file's tags carry already; empty once the pictures' were seen.
     time_code: Option<String>,
@@ -121,6 +123,7 @@ impl VideoEncoder {
             counted: [0; 2],
             counters,
             riders: Arc::clone(&info.riders),
+            stereo: info.video_stream().and_then(StreamInfo::stereo).filter(|_| writes_stereo(&chosen.codec_name())),
             container: chosen.container_name(),
             time_code: info.tagged_time_code(),
             log: spec.log.clone(),
@@ -365,6 +368,11 @@ impl VideoEncoder {
     }
 }
 
+/// Whether an encoder writes a stereo arrangement into the pictures.
+pub(super) fn writes_stereo(encoder: &str) -> bool {
+    encoder.starts_with("libx264")
+}
+
 /// A frame with memory of its own.
 fn blank(format: ffi::AVPixelFormat, (width, height): (usize, usize)) -> Result<AvFrame> {
     let mut frame = AvFrame::alloc()?;
@@ -439,6 +447,10 @@ impl Encoder for VideoEncoder {
                 let raw = self.wrapper.get_mut();
                 (raw.interlaced_frame, raw.top_field_first) = scan.flags();
             }
+        }
+        let kind = ffi::AVFrameSideDataType::AV_FRAME_DATA_STEREO3D;
+        if let Some(stereo) = self.stereo.as_ref().filter(|_| self.wrapper.side_data(kind).is_none()) {
+            self.wrapper.add_side_data(kind, stereo);
         }
         let mark = log::Mark::now();
         // SAFETY: an open encoder and a complete frame, which the encoder references on its own.

@@ -10,7 +10,7 @@ use super::audit;
 use super::carry::{Form, Said, Wanted};
 use super::container::{Layout, holds, is_mov, set_defaults};
 use super::counters::MediaCounters;
-use super::encode::VideoEncoder;
+use super::encode::{VideoEncoder, writes_stereo};
 use super::evenness::{Evenness, counts_pictures};
 use super::header::Header;
 use super::info::SourceInfo;
@@ -173,7 +173,7 @@ impl FileMuxer {
             labels,
             container: container.clone(),
             video,
-            stereo_in_pictures: encoder.name().starts_with("libx264"),
+            stereo_in_pictures: writes_stereo(encoder.name()),
             named: losses,
         });
         let mut options = Dict::from_pairs(&spec.mux_options, "muxer option")?;

@@ -126,7 +126,9 @@ impl Wanted<'_> {
             // Matroska's reader says it twice.
             let stereo =
                 |s: &crate::media::StreamInfo| s.side_data.iter().any(|(k, _)| *k == ffi::AVPacketSideDataType::AV_PKT_DATA_STEREO3D);
-            let stale = (key.eq_ignore_ascii_case("stereo_mode") && !self.container().starts_with("matroska") && stereo(carried.stream))
+            let stale = (key.eq_ignore_ascii_case("stereo_mode")
+                && !matches!(self.container().as_str(), "matroska" | "webm")
+                && stereo(carried.stream))
                 || counted.iter().any(|c| key.starts_with(c))
                 || (encoder && matches!(carried.form, Form::Encoded));
             if stale && let Ok(key) = c_string(&key, "tag") {
