@@ -143,18 +143,30 @@ fn the_stereo_arrangement_leaves_with_the_pictures_or_the_container() {
         assert!(!said.contains("left out"), "{name}: {said}");
         assert!(count(&c, name, "Stereo 3D") >= pictures && of_stream(name) == stream, "{name}: {}", count(&c, name, "Stereo 3D"));
     }
+    // Said by the container alone.
+    c.make("b.mkv", &format!("{PICTURE} {H264} -metadata:s:v stereo_mode=left_right"));
+    assert!(count(&c, "b.mkv", "Stereo 3D") == 0 && of_stream("b.mkv"));
+    for name in ["o.ts", "o.mkv", "o.mp4"] {
+        let said = c.run("b.mkv", name, &[]);
+        assert!(!said.contains("left out") && (count(&c, name, "Stereo 3D") > 0 || of_stream(name)), "{name}: {said}");
+    }
     let said = c.run("a.h264", "o.avi", &["-c:v", "ffv1"]);
     assert!(said.contains("the stereo arrangements in the pictures are left out: ffv1 cannot write them"), "{said}");
 }
 
 /// A PNG with a colour profile, in front of the picture's data.
 fn with_profile(png: &[u8], profile: &[u8]) -> Vec<u8> {
+    let mut body = b"iCCPtest\0\0".to_vec();
+    body.extend(miniz_oxide::deflate::compress_to_vec_zlib(profile, 6));
+    with_chunk(png, &body)
+}
+
+/// A PNG with one more chunk (name and content), in front of the picture's data.
+fn with_chunk(png: &[u8], body: &[u8]) -> Vec<u8> {
     let crc = |bytes: &[u8]| {
         !bytes.iter().fold(!0u32, |crc, &b| (0..8).fold(crc ^ u32::from(b), |c, _| if c & 1 == 1 { c >> 1 ^ 0xedb8_8320 } else { c >> 1 }))
     };
-    let mut body = b"iCCPtest\0\0".to_vec();
-    body.extend(miniz_oxide::deflate::compress_to_vec_zlib(profile, 6));
-    let chunk = [&((body.len() - 4) as u32).to_be_bytes()[..], &body, &crc(&body).to_be_bytes()].concat();
+    let chunk = [&((body.len() - 4) as u32).to_be_bytes()[..], body, &crc(body).to_be_bytes()].concat();
     // Signature and header are 33 bytes.
     [&png[..33], &chunk, &png[33..]].concat()
 }
@@ -173,8 +185,38 @@ fn colour_profiles_stay_in_images_and_in_mov_and_are_named_elsewhere() {
     assert_eq!(count(&c, "f_1.png", "ICC profile"), 1);
     let said = c.run("f_%d.png", "o_%d.png", &["--vf", "gblur"]);
     assert!(!said.contains("left out") && count(&c, "o_3.png", "ICC profile") == 1, "{said}");
+    for name in ["o.mov", "o.mp4"] {
+        let said = c.run("f_%d.png", name, &["--preset", "ultrafast"]);
+        assert_eq!(c.entry(name, "v", "stream_side_data=side_data_type").join("").contains("ICC"), !said.contains("ICC"), "{name}: {said}");
+    }
     let said = c.run("f_%d.png", "o.mkv", &["-c:v", "ffv1"]);
     assert!(said.contains("the colour profiles in the pictures are left out: ffv1 cannot write them"), "{said}");
+}
+
+#[test]
+fn texts_inside_images_are_named() {
+    let c = Clips::new();
+    c.make("plain.png", &format!("{PICTURE} -frames:v 1 -pix_fmt rgb24"));
+    c.write("f_1.png", with_chunk(&std::fs::read(c.at("plain.png")).unwrap(), b"tEXtAuthor\0Someone"));
+    let said = c.run("f_%d.png", "o_%d.png", &["--vf", "gblur"]);
+    assert!(said.contains("warning: the tag 'Author' in the pictures is left out: encoders cannot hold it"), "{said}");
+    assert!(!c.run("plain.png", "o.png", &[]).contains("warning"));
+}
+
+#[test]
+fn alpha_beside_the_pictures_of_webm_is_decoded() {
+    let c = Clips::new();
+    let source = "-f lavfi -i testsrc=size=64x48:rate=10:duration=0.5,format=yuva420p,geq=lum='lum(X,Y)':cb='cb(X,Y)':cr='cr(X,Y)':a='4*X'";
+    for (codec, decoder) in [("libvpx-vp9", "libvpx-vp9"), ("libvpx", "libvpx")] {
+        c.make("a.webm", &format!("{source} -c:v {codec} -auto-alt-ref 0 -deadline realtime -cpu-used 5 -b:v 2M"));
+        let said = c.run("a.webm", "o.mkv", &["-c:v", "ffv1"]);
+        assert!(!said.contains("warning"), "{said}");
+        assert_eq!(c.entry("o.mkv", "v", "stream=pix_fmt"), ["yuva420p"], "{codec}");
+        assert_eq!(c.frame_hashes("o.mkv", &[]), c.frame_hashes("a.webm", &["-c:v", decoder]), "{codec}");
+        // Encoders without alpha say so.
+        let said = c.run("a.webm", "o.mp4", &[]);
+        assert!(said.contains("frames are converted from yuva420p to yuv420p for libx264"), "{said}");
+    }
 }
 
 /// Pictures with the marks that `setfield` gives, one kind after the other, as one lossless clip.

@@ -12,7 +12,7 @@ pub struct EncodingArgs {
     #[arg(long, value_enum, default_value_t)]
     pub odd: OddArg,
     /// Encode twice: once to learn where the bits are needed, once to write. Needs --bitrate, a file as input, and libx264, libx265,
-    /// libvpx, libvpx-vp9, libaom-av1, libtheora or librav1e.
+    /// libvpx, libvpx-vp9, libaom-av1 or libtheora.
     #[arg(long, requires = "bitrate")]
     pub two_pass: bool,
     /// Write mp4 and mov with their index in front, so that players can start at once (the default).

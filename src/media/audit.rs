@@ -79,8 +79,12 @@ impl Wanted {
     }
 
     fn losses(&self, got: &Header) -> Vec<Loss> {
-        let mut losses: Vec<Loss> =
-            lost_tags(&self.header.tags, &got.tags, &self.container).map(|key| Loss::of(None, What::Tag(key))).collect();
+        // A time code may be a stream's.
+        let elsewhere = |key: &str| key == "timecode" && got.streams.iter().any(|s| s.tags.get(c"timecode").is_some());
+        let mut losses: Vec<Loss> = lost_tags(&self.header.tags, &got.tags, &self.container)
+            .filter(|key| !elsewhere(key))
+            .map(|key| Loss::of(None, What::Tag(key)))
+            .collect();
         if got.chapters.len() < self.header.chapters.len() {
             losses.push(Loss::of(None, What::Chapters));
         } else if self.header.chapters.iter().zip(&got.chapters).any(|(want, got)| want.title.is_some() && want.title != got.title) {
@@ -127,7 +131,7 @@ impl Wanted {
         if (want.aspect / got.aspect - 1.0).abs() > 0.01 {
             lost.push(What::Aspect);
         }
-        lost.extend(want.colour.missing_from(&got.colour).into_iter().map(What::Colour));
+        lost.extend(want.colour.missing_from(&got.colour).into_iter().filter(|name| want.may_miss(name)).map(What::Colour));
         let interlaced = |order| !matches!(order, ffi::AVFieldOrder::AV_FIELD_UNKNOWN | ffi::AVFieldOrder::AV_FIELD_PROGRESSIVE);
         if interlaced(want.field_order) && !interlaced(got.field_order) {
             lost.push(What::FieldOrder);
@@ -138,7 +142,11 @@ impl Wanted {
 
 /// The stream of a file that was read back that is `want`'s: by the container's number, else the next of its codec or kind.
 fn counterpart<'a>(want: &StreamFacts, got: &'a [StreamFacts], taken: &HashSet<usize>) -> Option<(usize, &'a StreamFacts)> {
-    let free = || got.iter().enumerate().filter(|(n, g)| !taken.contains(n) && g.kind == want.kind);
+    // Matroska's reader takes attached pictures for videos.
+    let alike = |g: &StreamFacts| {
+        g.kind == want.kind || (want.kind == StreamKind::Attachment && g.disposition & ffi::AV_DISPOSITION_ATTACHED_PIC != 0)
+    };
+    let free = || got.iter().enumerate().filter(|(n, g)| !taken.contains(n) && alike(g));
     let numbered = free().find(|(_, g)| want.id != 0 && g.id == want.id && g.codec == want.codec);
     // A few codecs have another name when they are read (wrapped_avframe).
     numbered.or_else(|| free().find(|(_, g)| g.codec == want.codec)).or_else(|| free().next())

@@ -1,4 +1,5 @@
-//! The decoder as a [`Source`]: frames in presentation order, copied packets in file order between them.
+//! The decoder as a [`Source`]: frames in presentation order, copied packets in file order between them. Where the wanted part
+//! begins and ends is in `part`, what the first frame tells in `first`.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -10,28 +11,26 @@ use ffmpeg_next::ffi;
 
 use super::counters::MediaCounters;
 use super::decoder::{Decoder, SourceOptions, open_decoder};
-use super::format::Way;
-use super::info::{SourceInfo, StreamKind};
+use super::info::SourceInfo;
 use super::input::{Demuxer, InputSpec};
 use super::intake::Intake;
 use super::owned::AvFrame;
 use super::reader::{Open, Reader};
 use super::scan::Scan;
 use super::sequence::Images;
-use super::window::{MICROSECONDS, Place, Window};
-use super::{Packet, Rational, av_failed, format, log, rescale, timestamp};
+use super::window::{Place, Window};
+use super::{Packet, av_failed, log, rescale, timestamp};
 use crate::cancel::Cancel;
-use crate::error::{Error, Result};
-use crate::frame::{Frame, FrameLayout, FrameTime, Shape};
+use crate::error::Result;
+use crate::frame::{Frame, FrameTime, Shape};
 use crate::frame_log::FrameLog;
 use crate::pipeline::{Item, Source};
 
+mod first;
+mod part;
+
 /// Consecutive decoder errors without a frame or packet in between, after which the decoder counts as stuck.
 const STUCK: u32 = 10_000;
-
-/// How far before the wanted time a key picture is looked for, in microseconds, one try after the other. The first leaves
-/// room for sound that lies before its pictures; the last is the beginning.
-const SEEK_BACK_US: [i64; 4] = [1_000_000, 10_000_000, 100_000_000, 1 << 50];
 
 /// An opened input that is about to be decoded.
 pub(super) struct Start {
@@ -145,150 +144,6 @@ impl DecodeSource {
         Arc::clone(&self.intake.counters)
     }
 
-    /// Gives U and V planes of their own when they share one (NV12, P010), for filters that treat them differently. Call it
-    /// before the first item is taken. The samples are moved without loss, by the host, and counted.
-    ///
-    /// # Errors
-    /// When the size cannot be laid out, or items were taken already.
-    pub fn separate_chroma(&mut self) -> Result<()> {
-        let planar = self.intake.shape.format.planar();
-        if planar == self.intake.shape.format {
-            return Ok(());
-        }
-        let operation = || format!("cannot convert input '{}'", self.intake.name);
-        if self.seq > 0 {
-            return Err(Error::failed(operation(), "internal error: frames were taken before"));
-        }
-        let shape = Shape { format: planar, ..self.intake.shape };
-        FrameLayout::packed(shape)?;
-        let info = Arc::get_mut(&mut self.info).ok_or_else(|| Error::failed(operation(), "internal error: the info is shared already"))?;
-        info.shape = Some(shape);
-        self.intake.shape = shape;
-        self.intake.counters.note(format!(
-            "{} frames are converted to planar {planar} on entry (without loss), since a filter treats U and V differently",
-            info.pixel_format
-        ));
-        Ok(())
-    }
-
-    /// Whether this container's demuxer moves exactly, every stream to its own place. Elsewhere the input is decoded from its
-    /// start, which costs time but loses nothing.
-    fn seekable(&self) -> bool {
-        !self.info.live && ["mov", "matroska"].iter().any(|c| self.info.container.contains(c))
-    }
-
-    /// The first frame of the wanted part; packets before it are held.
-    fn first_frame(&mut self, operation: &str, mark: log::Mark) -> Result<AvFrame> {
-        loop {
-            match self.pull()? {
-                Pulled::Packet(packet) => self.held.push_back(packet),
-                Pulled::Frame(frame) => match self.window.place(self.time_of(&frame).pts.unwrap_or(0), self.info.time_base) {
-                    Place::Before => {}
-                    Place::Inside => return Ok(frame),
-                    Place::After => return Err(Error::failed(operation, "no frame begins between --ss and --to")),
-                },
-                Pulled::End if self.cancel.requested() => return Err(Error::failed(operation, "interrupted before the first frame")),
-                Pulled::End if self.reader.index_came_late() => {
-                    return Err(Error::failed(operation, "its index lies at the end, and a pipe cannot be rewound to its pictures")
-                        .hint("name the file itself, or write it with its index in front (ffmpeg -movflags +faststart)"));
-                }
-                Pulled::End if self.window.starts && self.began.is_some() => {
-                    return Err(Error::failed(operation, "no frame begins after --ss: the input ends before"));
-                }
-                Pulled::End => {
-                    let lines = mark.lines().map_or(String::new(), |l| format!(" ({l})"));
-                    return Err(Error::failed(operation, format!("it holds no {} frame that can be decoded{lines}", self.info.codec)));
-                }
-            }
-        }
-    }
-
-    /// As [`Self::first_frame`], from a key picture before it. Demuxers look for one by decoding times, so the picture found
-    /// may be shown later than wanted: then from an earlier one.
-    fn first_frame_after_seek(&mut self, operation: &str, mark: log::Mark) -> Result<AvFrame> {
-        for (attempt, back_us) in SEEK_BACK_US.into_iter().enumerate() {
-            if !self.reader.seek(self.info.start_us.saturating_sub(back_us), attempt > 0)? {
-                break;
-            }
-            self.restart();
-            let first = self.first_frame(operation, mark);
-            // What is shown after the first key picture depends on nothing before it.
-            if self.began.is_some_and(|pts| pts <= 0) || attempt + 1 == SEEK_BACK_US.len() {
-                return first;
-            }
-        }
-        self.first_frame(operation, mark)
-    }
-
-    /// Forgets what was read, for another beginning.
-    fn restart(&mut self) {
-        self.held.clear();
-        (self.draining, self.ended, self.position, self.began) = (false, false, None, None);
-        // SAFETY: an open decoder; frames that were given out keep their own references.
-        unsafe { ffi::avcodec_flush_buffers(self.decoder.context) };
-    }
-
-    /// Takes shape, colour and aspect from the first frame.
-    fn adopt(&mut self, first: &AvFrame) -> Result<()> {
-        let frame = first.get();
-        let name = self.info.name.clone();
-        let operation = || format!("cannot filter input '{name}'");
-        let pixel_format = format::av_from_raw(frame.format).ok_or_else(|| Error::failed(operation(), "its pixel format is unknown"))?;
-        let entry = format::entry(pixel_format)
-            .ok_or_else(|| Error::failed(operation(), format!("pixel format {} cannot be converted", format::name(pixel_format))))?;
-        let side = |s: i32| usize::try_from(s).unwrap_or(0);
-        self.intake.shape = Shape { format: entry.format, width: side(frame.width), height: side(frame.height) };
-        self.intake.coded = Some(pixel_format);
-        self.intake.aspect = (frame.sample_aspect_ratio.num, frame.sample_aspect_ratio.den);
-        FrameLayout::packed(self.intake.shape)?;
-        let info = Arc::get_mut(&mut self.info).ok_or_else(|| Error::failed(operation(), "internal error: the info is shared already"))?;
-        (info.width, info.height, info.shape) = (self.intake.shape.width, self.intake.shape.height, Some(self.intake.shape));
-        info.pixel_format = format::name(pixel_format);
-        info.coded_format = Some(pixel_format);
-        let text = format!("{} frames are converted to {} on entry, since filters work on planes", info.pixel_format, entry.format);
-        match entry.way {
-            Way::Native => {}
-            Way::Lossless => self.intake.counters.note(format!("{text} (without loss)")),
-            Way::Lossy => self.intake.counters.warn(format!("{text}; this loses precision")),
-        }
-        if frame.interlaced_frame != 0 {
-            // The picture knows better than the container which field is shown first.
-            info.interlaced = true;
-            info.field_order = if frame.top_field_first != 0 { ffi::AVFieldOrder::AV_FIELD_TT } else { ffi::AVFieldOrder::AV_FIELD_BB };
-        }
-        if info.sample_aspect.positive().is_none() {
-            info.sample_aspect = frame.sample_aspect_ratio.into();
-        }
-        info.hdr.refine(first);
-        info.adopt_side_data(first);
-        // SAFETY: an open decoder, used by this thread.
-        if unsafe { (*self.decoder.context).properties } & ffi::FF_CODEC_PROPERTY_FILM_GRAIN as u32 != 0 {
-            self.intake.counters.warn(
-                "the film grain's parameters are left out: the grain is drawn into the pictures, as a player does, before they are filtered"
-                    .to_owned(),
-            );
-        }
-        let colour = &mut info.colour;
-        if frame.color_range != ffi::AVColorRange::AVCOL_RANGE_UNSPECIFIED {
-            colour.range = frame.color_range;
-        } else if format::implies_full_range(pixel_format) {
-            colour.range = ffi::AVColorRange::AVCOL_RANGE_JPEG;
-        }
-        if frame.color_primaries != ffi::AVColorPrimaries::AVCOL_PRI_UNSPECIFIED {
-            colour.primaries = frame.color_primaries;
-        }
-        if frame.color_trc != ffi::AVColorTransferCharacteristic::AVCOL_TRC_UNSPECIFIED {
-            colour.transfer = frame.color_trc;
-        }
-        if frame.colorspace != ffi::AVColorSpace::AVCOL_SPC_UNSPECIFIED {
-            colour.matrix = frame.colorspace;
-        }
-        if frame.chroma_location != ffi::AVChromaLocation::AVCHROMA_LOC_UNSPECIFIED {
-            colour.chroma_location = frame.chroma_location;
-        }
-        Ok(())
-    }
-
     /// The next decoded frame or copied packet.
     fn pull(&mut self) -> Result<Pulled> {
         loop {
@@ -379,78 +234,6 @@ impl DecodeSource {
         Ok(())
     }
 
-    /// The packet, if it belongs to the wanted part.
-    fn admit(&mut self, mut packet: Packet) -> Option<Packet> {
-        if self.info.streams.get(packet.stream()).is_some_and(|s| !s.selected) {
-            return None;
-        }
-        match self.window.admit(&mut packet, &self.info) {
-            Place::Inside => Some(packet),
-            Place::Before => None,
-            Place::After => {
-                self.pass(&packet);
-                None
-            }
-        }
-    }
-
-    /// A held packet whose turn it is. With a frame limit, packets wait until the frames have reached their time.
-    fn release(&mut self) -> Option<Packet> {
-        let due = match (self.window.frames, self.held.front()) {
-            (None, _) => true,
-            (Some(_), Some(packet)) => !self.beyond(packet),
-            (Some(_), None) => false,
-        };
-        if due { self.held.pop_front() } else { None }
-    }
-
-    /// Whether a packet starts after the frames given out so far, where their number is limited.
-    fn beyond(&self, packet: &Packet) -> bool {
-        let Some(time) = packet.dts().or(packet.pts()).filter(|_| self.window.frames.is_some()) else { return false };
-        let Some(position) = self.position else { return true };
-        let base = self.info.streams.get(packet.stream()).map_or(self.info.time_base, |s| s.time_base);
-        compare(time, base, position, self.info.time_base).is_ge()
-    }
-
-    /// After the last wanted frame: the copied packets that belong to its time, then the end.
-    fn tail(&mut self) -> Result<Item> {
-        self.tailing = true;
-        while let Some(packet) = self.held.pop_front() {
-            if !self.beyond(&packet) {
-                return Ok(Item::Packet(packet));
-            }
-            self.pass(&packet);
-        }
-        let end = self.window.length_us.map(|us| rescale(us, MICROSECONDS, self.info.time_base));
-        let end = [self.position.filter(|_| self.window.frames.is_some()), end].into_iter().flatten().min();
-        while !self.ended && !self.cancel.requested() && !self.all_passed() {
-            let Some(packet) = self.reader.read()? else { break };
-            if packet.stream() == self.info.video {
-                let second = self.info.time_base.inverse().value().map_or(0, |ticks| ticks as i64);
-                if packet.dts().zip(end).is_some_and(|(dts, end)| dts > end.saturating_add(second)) {
-                    break;
-                }
-            } else if self.beyond(&packet) {
-                self.pass(&packet);
-            } else if let Some(packet) = self.admit(packet) {
-                return Ok(Item::Packet(packet));
-            }
-        }
-        self.ended = true;
-        Ok(Item::End)
-    }
-
-    fn pass(&mut self, packet: &Packet) {
-        if let Some(passed) = self.passed.get_mut(packet.stream()) {
-            *passed = true;
-        }
-    }
-
-    fn all_passed(&self) -> bool {
-        // Only sound comes regularly enough to wait for.
-        self.info.streams.iter().zip(&self.passed).all(|(s, &passed)| passed || !s.selected || s.kind != StreamKind::Audio)
-    }
-
     fn time_of(&self, frame: &AvFrame) -> FrameTime {
         let raw = frame.get();
         // SAFETY: a view of a live frame that is never dropped by the view.
@@ -523,9 +306,4 @@ impl DecodeSource {
             }
         }
     }
-}
-
-fn compare(a: i64, a_base: Rational, b: i64, b_base: Rational) -> std::cmp::Ordering {
-    // SAFETY: pure arithmetic; time bases of streams are positive.
-    unsafe { ffi::av_compare_ts(a, a_base.av(), b, b_base.av()) }.cmp(&0)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ffmpeg_next::ffi;
 
-use super::info::SourceInfo;
+use super::info::{SourceInfo, StreamInfo};
 use super::input::Demuxer;
 use super::slab::SlabAllocator;
 use super::{av_failed, log};
@@ -40,6 +40,21 @@ impl Drop for Decoder {
     }
 }
 
+/// The decoder of a stream: FFmpeg's choice, but for VP8 and VP9 with alpha, which only Google's own decoders show.
+fn decoder_of(stream: &StreamInfo) -> *const ffi::AVCodec {
+    let codec = stream.params.get().codec_id;
+    let named = match codec {
+        ffi::AVCodecID::AV_CODEC_ID_VP8 if stream.has_hidden_alpha() => Some(c"libvpx"),
+        ffi::AVCodecID::AV_CODEC_ID_VP9 if stream.has_hidden_alpha() => Some(c"libvpx-vp9"),
+        _ => None,
+    };
+    // SAFETY: lookups by a terminated name or an id; results are null or static.
+    unsafe {
+        let own = named.map_or(std::ptr::null(), |name| ffi::avcodec_find_decoder_by_name(name.as_ptr()));
+        if own.is_null() { ffi::avcodec_find_decoder(codec) } else { own }
+    }
+}
+
 /// Opens the decoder of the filtered stream on `options.mem`.
 ///
 /// # Errors
@@ -51,7 +66,7 @@ pub(super) fn open_decoder(demuxer: &Demuxer, info: &SourceInfo, options: &Sourc
     // SAFETY: the parameters belong to the info; the context is fresh and owned at once; the allocator is boxed beside it
     // and dropped after it.
     unsafe {
-        let codec = ffi::avcodec_find_decoder(stream.params.get().codec_id);
+        let codec = decoder_of(stream);
         if codec.is_null() {
             return Err(Error::failed(operation, format!("this FFmpeg has no decoder for {}", info.codec))
                 .hint("convoy doctor lists the codecs found"));

@@ -13,7 +13,7 @@ use super::convert::{Converter, Picture};
 use super::counters::MediaCounters;
 use super::encoder_setup::{Context, EncoderRequest, Plan, check_options, has_option, open_context, plan};
 use super::exit::Way as ExitWay;
-use super::info::Colour;
+use super::info::{Colour, StreamInfo};
 use super::intake::release_frame;
 use super::owned::AvFrame;
 use super::palette::Paletter;
@@ -53,8 +53,12 @@ pub struct VideoEncoder {
     last_pts: Option<i64>,
     /// (pts, duration) of frames in the encoder: most encoders forget durations.
     durations: VecDeque<(i64, i64)>,
+    /// Pictures that went in, packets that came out.
+    counted: [u64; 2],
     counters: Arc<MediaCounters>,
     riders: Arc<Riders>,
+    /// What the container says of a stereo arrangement, for encoders that write it into the pictures.
+    stereo: Option<Vec<u8>>,
     container: String,
     /// The time code that the file's tags carry already; empty once the pictures' were seen.
     time_code: Option<String>,
@@ -116,8 +120,10 @@ impl VideoEncoder {
             wrapper: AvFrame::alloc()?,
             last_pts: None,
             durations: VecDeque::with_capacity(MOST_DURATIONS),
+            counted: [0; 2],
             counters,
             riders: Arc::clone(&info.riders),
+            stereo: info.video_stream().and_then(StreamInfo::stereo).filter(|_| writes_stereo(&chosen.codec_name())),
             container: chosen.container_name(),
             time_code: info.tagged_time_code(),
             log: spec.log.clone(),
@@ -331,6 +337,10 @@ impl VideoEncoder {
             // SAFETY: an open encoder and a blank packet.
             let code = unsafe { ffi::avcodec_receive_packet(self.context.raw, packet.raw) };
             if code == ffi::AVERROR_EOF {
+                let [sent, came] = self.counted;
+                if came < sent {
+                    self.counters.warn(format!("{} dropped {} of {sent} pictures to keep its bit rate", self.name, sent - came));
+                }
                 return self.note_statistics();
             }
             if code == ffi::AVERROR(libc::EAGAIN) {
@@ -339,6 +349,7 @@ impl VideoEncoder {
             if code < 0 {
                 return Err(av_failed(self.operation(), code, mark));
             }
+            self.counted[1] += 1;
             // SAFETY: the packet was just filled and is owned.
             let raw = unsafe { &mut *packet.raw };
             raw.stream_index = i32::try_from(self.stream).unwrap_or(0);
@@ -355,6 +366,11 @@ impl VideoEncoder {
             sink(packet)?;
         }
     }
+}
+
+/// Whether an encoder writes a stereo arrangement into the pictures.
+pub(super) fn writes_stereo(encoder: &str) -> bool {
+    encoder.starts_with("libx264")
 }
 
 /// A frame with memory of its own.
@@ -432,6 +448,10 @@ impl Encoder for VideoEncoder {
                 (raw.interlaced_frame, raw.top_field_first) = scan.flags();
             }
         }
+        let kind = ffi::AVFrameSideDataType::AV_FRAME_DATA_STEREO3D;
+        if let Some(stereo) = self.stereo.as_ref().filter(|_| self.wrapper.side_data(kind).is_none()) {
+            self.wrapper.add_side_data(kind, stereo);
+        }
         let mark = log::Mark::now();
         // SAFETY: an open encoder and a complete frame, which the encoder references on its own.
         let mut code = unsafe { ffi::avcodec_send_frame(self.context.raw, self.wrapper.as_ptr()) };
@@ -440,6 +460,7 @@ impl Encoder for VideoEncoder {
             // SAFETY: as above.
             code = unsafe { ffi::avcodec_send_frame(self.context.raw, self.wrapper.as_ptr()) };
         }
+        self.counted[0] += 1;
         // SAFETY: the encoder holds its own reference; ours would keep the slab out of its pool until the next frame.
         unsafe { ffi::av_frame_unref(self.wrapper.as_ptr()) };
         if code < 0 {

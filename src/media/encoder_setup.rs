@@ -293,10 +293,10 @@ fn try_open(request: &EncoderRequest<'_>, plan: &Plan, timing: Timing, mark: log
     Ok(context)
 }
 
-/// FFmpeg's own MPEG encoders, whose rate control takes the time base for the frame rate: with a finer clock they miss the
+/// FFmpeg's own MPEG encoders and Theora, whose rate control takes the time base for the frame rate: with a finer clock they miss the
 /// rate many times over.
 fn counts_by_time_base(encoder: &str) -> bool {
-    matches!(encoder, "mpeg1video" | "mpeg2video" | "mpeg4" | "msmpeg4" | "msmpeg4v2" | "wmv1" | "wmv2" | "flv" | "mjpeg")
+    matches!(encoder, "mpeg1video" | "mpeg2video" | "mpeg4" | "msmpeg4" | "msmpeg4v2" | "wmv1" | "wmv2" | "flv" | "mjpeg" | "libtheora")
 }
 
 /// Options that let the encoder write what the pictures bring along.

@@ -5,7 +5,7 @@ use ffmpeg_next::ffi;
 use super::info::{Colour, StreamKind, codec_name};
 use super::owned::{self, Dict};
 use super::window::MICROSECONDS;
-use super::{av_failed, c_string, log, rescale};
+use super::{av_failed, c_string, format, log, rescale};
 use crate::error::Result;
 
 /// As much as is read of an output to learn what it holds.
@@ -31,6 +31,20 @@ pub(super) struct StreamFacts {
     pub aspect: f64,
     pub colour: Colour,
     pub field_order: ffi::AVFieldOrder,
+    pub pixel_format: Option<ffi::AVPixelFormat>,
+}
+
+impl StreamFacts {
+    /// Whether a colour tag says something of these samples: the range of RGB goes without saying, and chroma has a row of its own
+    /// to be above or below only where rows share it.
+    pub(super) fn may_miss(&self, colour_tag: &str) -> bool {
+        let Some(format) = self.pixel_format else { return true };
+        match colour_tag {
+            "range" => !format::is_rgb(format) && format != ffi::AVPixelFormat::AV_PIX_FMT_PAL8,
+            "chroma location" => format::native(format).is_none_or(|native| native.chroma_shift_y > 0),
+            _ => true,
+        }
+    }
 }
 
 /// A whole header.
@@ -119,6 +133,7 @@ unsafe fn stream_facts(stream: &ffi::AVStream) -> StreamFacts {
             aspect: aspect.map_or(1.0, |a| f64::from(a.num) / f64::from(a.den)),
             colour: Colour::of(params),
             field_order: params.field_order,
+            pixel_format: format::av_from_raw(params.format),
         }
     }
 }

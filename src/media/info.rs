@@ -77,6 +77,17 @@ pub struct StreamInfo {
 }
 
 impl StreamInfo {
+    /// How two views are arranged in a picture, if the container says so (AVStereo3D, byte for byte).
+    pub(super) fn stereo(&self) -> Option<Vec<u8>> {
+        let of = |(kind, _): &&(ffi::AVPacketSideDataType, Vec<u8>)| *kind == ffi::AVPacketSideDataType::AV_PKT_DATA_STEREO3D;
+        self.side_data.iter().find(of).map(|(_, bytes)| bytes.clone())
+    }
+
+    /// Whether alpha comes beside the pictures, as in WebM.
+    pub(super) fn has_hidden_alpha(&self) -> bool {
+        self.metadata.get(c"alpha_mode").is_some_and(|mode| mode.trim() == "1")
+    }
+
     /// "audio stream #1 (aac)", for messages.
     pub fn label(&self) -> String {
         format!("{} stream #{} ({})", self.kind.name(), self.index, self.codec)

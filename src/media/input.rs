@@ -242,8 +242,15 @@ fn cut(demuxer: &Demuxer, info: &mut SourceInfo, spec: &InputSpec) -> Result<()>
 /// Has every time counted from the input's start when that is far from zero (broadcasts, cameras), as ffmpeg does; a start
 /// near zero (priming, reordered pictures, a late stream) is kept.
 fn start_at_zero(demuxer: &Demuxer, info: &mut SourceInfo) {
-    // SAFETY: the context is open and probed.
-    let Some(start) = timestamp(unsafe { (*demuxer.as_ptr()).start_time }).filter(|start| start.abs() > NEAR_ZERO_US) else { return };
+    // SAFETY: the context is open and probed, and the filtered video one of its streams.
+    let (start, shown) = unsafe {
+        let context = &*demuxer.as_ptr();
+        let stream = &**context.streams.add(info.video);
+        (timestamp(context.start_time), timestamp(stream.start_time))
+    };
+    // Pictures before zero (a transport stream whose clock runs over) would lie before the beginning of an MP4, and not be shown.
+    let before_zero = shown.is_some_and(|time| time < 0);
+    let Some(start) = start.filter(|start| start.abs() > NEAR_ZERO_US || before_zero) else { return };
     (info.start_us, info.far_start_us) = (start, start);
     for chapter in &mut info.chapters {
         let shift = rescale(start, MICROSECONDS, chapter.time_base.into());

@@ -8,9 +8,9 @@ use ffmpeg_next::ffi;
 
 use super::audit;
 use super::carry::{Form, Said, Wanted};
-use super::container::{Layout, holds, set_defaults};
+use super::container::{Layout, holds, is_mov, set_defaults};
 use super::counters::MediaCounters;
-use super::encode::VideoEncoder;
+use super::encode::{VideoEncoder, writes_stereo};
 use super::evenness::{Evenness, counts_pictures};
 use super::header::Header;
 use super::info::SourceInfo;
@@ -173,7 +173,7 @@ impl FileMuxer {
             labels,
             container: container.clone(),
             video,
-            stereo_in_pictures: encoder.name().starts_with("libx264"),
+            stereo_in_pictures: writes_stereo(encoder.name()),
             named: losses,
         });
         let mut options = Dict::from_pairs(&spec.mux_options, "muxer option")?;
@@ -358,6 +358,9 @@ impl Muxer for FileMuxer {
             return Ok(());
         };
         let Some(route) = route else { return Ok(()) };
+        if !is_mov(&self.container) && stream != self.video && is_long_gone(&packet) {
+            return Ok(());
+        }
         let packet = match &mut route.text {
             None => packet,
             Some(converter) => match converter.convert(&packet)? {
@@ -412,6 +415,14 @@ impl Muxer for FileMuxer {
             }
         }
     }
+}
+
+/// Whether a packet lies before an edit list's beginning and does not even prepare what is heard there. Only MP4 and its
+/// relatives can say so; elsewhere it would be heard, and push everything else back.
+fn is_long_gone(packet: &Packet) -> bool {
+    // SAFETY: the packet is owned.
+    let discard = unsafe { (*packet.raw).flags } & ffi::AV_PKT_FLAG_DISCARD != 0;
+    discard && packet.duration() > 0 && packet.pts().is_some_and(|pts| pts.saturating_add(2 * packet.duration()) <= 0)
 }
 
 /// Whether a target is standard output or a URL.

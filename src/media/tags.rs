@@ -68,8 +68,8 @@ impl Wanted<'_> {
     pub(super) fn lost_tags(&self, streams: &[Carried<'_>], mut options: Dict) -> Result<Vec<Loss>> {
         let of_file = |keys: Vec<String>| keys.into_iter().map(|key| Loss::of(None, What::Tag(key)));
         let container = self.container();
-        // Matroska holds every tag.
-        if self.chosen.container.flags & ffi::AVFMT_NOFILE != 0 || matches!(container.as_str(), "null" | "matroska" | "webm") {
+        // Matroska holds every tag; FLV's are read with its first packet, so that an empty file tells nothing.
+        if self.chosen.container.flags & ffi::AVFMT_NOFILE != 0 || matches!(container.as_str(), "null" | "matroska" | "webm" | "flv") {
             return Ok(Vec::new());
         }
         // A reader opens AVI only when there are pictures in it.
@@ -91,7 +91,7 @@ impl Wanted<'_> {
         lost.retain(|key| container != "mpegts" || !key.starts_with("service_"));
         lost.retain(|key| !describes_the_writer(key));
         // MP4 dates its tracks, which an empty file has not.
-        lost.retain(|key| !is_mov(&container) || key != "creation_time");
+        lost.retain(|key| !is_mov(&container) || !matches!(key.as_str(), "creation_time" | "timecode"));
         let mut losses: Vec<Loss> = of_file(lost).collect();
         // MP4 describes streams only once they have packets.
         let streams_kept = kept.filter(|t| t.streams.len() == streams.len() && !is_mov(&container));
@@ -122,8 +122,15 @@ impl Wanted<'_> {
         let mut metadata = carried.stream.metadata.clone();
         let counted = ["BPS", "DURATION", "NUMBER_OF_FRAMES", "NUMBER_OF_BYTES", "_STATISTICS_"];
         for key in metadata.keys() {
-            let encoder = key.eq_ignore_ascii_case("encoder");
-            let stale = counted.iter().any(|c| key.starts_with(c)) || (encoder && matches!(carried.form, Form::Encoded));
+            let encoder = key.eq_ignore_ascii_case("encoder") || key.eq_ignore_ascii_case("alpha_mode");
+            // Matroska's reader says it twice.
+            let stereo =
+                |s: &crate::media::StreamInfo| s.side_data.iter().any(|(k, _)| *k == ffi::AVPacketSideDataType::AV_PKT_DATA_STEREO3D);
+            let stale = (key.eq_ignore_ascii_case("stereo_mode")
+                && !matches!(self.container().as_str(), "matroska" | "webm")
+                && stereo(carried.stream))
+                || counted.iter().any(|c| key.starts_with(c))
+                || (encoder && matches!(carried.form, Form::Encoded));
             if stale && let Ok(key) = c_string(&key, "tag") {
                 metadata.remove(&key);
             }
@@ -149,8 +156,9 @@ impl Wanted<'_> {
 /// Tags about the program that wrote the old file and the file's own identity, which nobody misses: the encoder's name, what
 /// MP4's demuxer makes up for every track, what every MXF begins with.
 pub(super) fn describes_the_writer(key: &str) -> bool {
-    const KEYS: [&str; 15] = [
+    const KEYS: [&str; 16] = [
         "encoder",
+        "software",
         "handler_name",
         "vendor_id",
         "operational_pattern_ul",

@@ -27,7 +27,7 @@ pub(super) fn check(encoder: &str) -> Result<Statistics> {
     match encoder {
         "libx264" | "libx264rgb" => Ok(Statistics::File),
         "libx265" => Ok(Statistics::Params),
-        "libvpx" | "libvpx-vp9" | "libaom-av1" | "libtheora" | "librav1e" => Ok(Statistics::Memory),
+        "libvpx" | "libvpx-vp9" | "libaom-av1" | "libtheora" => Ok(Statistics::Memory),
         name if name.ends_with("_nvenc") => {
             refuse("its passes are made picture by picture", "leave --two-pass out, and ask for them with --enc-opt multipass=fullres")
         }
@@ -35,7 +35,7 @@ pub(super) fn check(encoder: &str) -> Result<Statistics> {
         "mpeg1video" | "mpeg2video" | "mpeg4" | "msmpeg4" | "msmpeg4v2" | "wmv1" | "wmv2" | "flv" | "h263" | "h263p" | "snow" => {
             refuse("FFmpeg's rate control for it may end the program in its second pass", others)
         }
-        "libsvtav1" => refuse("FFmpeg does not hand its first pass on", others),
+        "libsvtav1" | "librav1e" => refuse("FFmpeg does not hand its first pass on", others),
         _ => refuse("it has no second pass", others),
     }
 }

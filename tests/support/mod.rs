@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod clips;
+pub mod library;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
