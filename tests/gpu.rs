@@ -6,6 +6,7 @@
 mod reference;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -158,6 +159,11 @@ fn on_cpu(plan: &Plan, pictures: &[Picture]) -> Vec<Picture> {
     run(&Cpu, plan, &options(None, None), pictures).unwrap().iter().map(Picture::read).collect()
 }
 
+/// Past the test runner's capture, which shows nothing of a test that is ended.
+fn tell(failure: &str) {
+    let _ = writeln!(std::io::stderr(), "FAILURE: {failure}");
+}
+
 /// What a test found: samples off by one for each variant, and every failure, told as it comes (a test that is ended has told them).
 #[derive(Default)]
 struct Findings {
@@ -167,7 +173,7 @@ struct Findings {
 
 impl Findings {
     fn fail(&mut self, failure: String) {
-        eprintln!("FAILURE: {failure}");
+        tell(&failure);
         self.failures.push(failure);
     }
 

@@ -6,6 +6,7 @@
 mod reference;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::OnceLock;
 
 use convoy::backend::BuildOptions;
@@ -151,7 +152,9 @@ impl Sweep {
                 }
                 Err(e) => {
                     self.failures += 1;
-                    eprintln!("FAILURE: {} on {shape}, border {}, operation {number} {}: {e}", row.name, border.name(), describe(op));
+                    let at = format!("{} on {shape}, border {}, operation {number} {}", row.name, border.name(), describe(op));
+                    // Past the test runner's capture, which shows nothing of a test that is ended.
+                    let _ = writeln!(std::io::stderr(), "FAILURE: {at}: {e}");
                 }
             }
         }
