@@ -508,6 +508,29 @@ fn planes_with_different_operations_and_chains_match_the_cpu() {
     }
 }
 
+/// What `bench` verifies before it times: buffers that were filled from frames whose pitch on the host is not the device's (4:2:0 of
+/// 1920 samples has 2048 bytes to a row there).
+#[test]
+fn prepared_measurements_read_their_frames() {
+    use convoy::backend::cuda::measure::Prepared;
+    let Some(gpu) = gpu() else { return };
+    for format in [PixelFormat::gray(8), PixelFormat::yuv(8, 1, 1), PixelFormat::yuv(10, 1, 0), nv12(), PixelFormat::gray(32)] {
+        let shape = Shape { format, width: 1920, height: 70 };
+        let plan = plan(shape, Border::Clamp, separable(gaussian(2.5, 7), gaussian(2.5, 7)));
+        let pictures: Vec<_> = Content::ALL[..2].iter().map(|&c| Picture::new(shape, c, 3)).collect();
+        let frames: Vec<_> = pictures.iter().map(|p| p.frame(reference::heap(), 0).unwrap()).collect();
+        let prepared = Prepared::new(gpu, &plan, None, &frames).unwrap();
+        prepared.run_on_spoiled_outputs().unwrap();
+        for index in [0, 1, prepared.sets() - 1] {
+            let want = expect(&plan, &pictures[index % 2]);
+            let tolerance = Tolerance::EXACT.for_few(want.planes.iter().map(|p| p.len() as u64).sum());
+            check(&prepared.result(index).unwrap(), &want, tolerance).unwrap_or_else(|e| panic!("{format}, set {index}: {e}"));
+        }
+        let other = Picture::new(Shape { width: 1919, ..shape }, Content::Random, 3).frame(reference::heap(), 0).unwrap();
+        assert!(Prepared::new(gpu, &plan, None, &[other]).is_err());
+    }
+}
+
 #[test]
 fn three_hundred_frames_over_eight_lanes_equal_one_lane_and_repeat() {
     let Some(gpu) = gpu() else { return };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::{result, sys};
 
-use super::device::{Event, Stream, Waiting, driver_error};
+use super::device::{Event, RowCopy, Stream, Waiting, driver_error};
 use super::lane::{Buffers, enqueue};
 use super::launch::FrameArgs;
 use super::{Cuda, Program, device};
@@ -117,11 +117,15 @@ pub struct Prepared {
 
 impl Prepared {
     /// Compiles `plan`, makes buffer sets, fills them with the samples of `inputs` in turn (noise without any) and records the graphs.
-    /// The inputs are frames in the packed layout of the plan's input shape.
+    /// The inputs are frames of the plan's input shape.
     ///
     /// # Errors
     /// The variant does not fit, out of device memory, or a device error.
     pub fn new(cuda: &Cuda, plan: &Plan, variant: Option<&str>, inputs: &[Frame]) -> Result<Self> {
+        if let Some(other) = inputs.iter().find(|frame| frame.layout.shape != plan.input) {
+            let why = format!("an input is {}, the plan's are {}", other.layout.shape, plan.input);
+            return Err(Error::failed("cannot prepare a measurement", why));
+        }
         let program = cuda.compile(plan, variant)?;
         let context = cuda.context();
         let stream = Stream::new(context)?;
@@ -139,20 +143,29 @@ impl Prepared {
         let mut arguments: Vec<Vec<FrameArgs>> = Vec::with_capacity(sets);
         for (index, set) in buffers.iter().enumerate() {
             set.output().fill(0xA5)?;
-            let picture = inputs.get(index % inputs.len().max(1));
-            let (from, bytes) = match picture {
-                Some(frame) => {
-                    let (start, end) = frame.layout.span();
-                    (frame.plane_ptr(0), end.saturating_sub(start))
+            // Noise everywhere first: what lies between rows must not matter.
+            // SAFETY: the vector is as large as the input buffer and lives until the copy has run: it is waited for below.
+            unsafe { stream.upload(set.input().ptr(), noise.as_ptr(), noise.len()) }?;
+            let geometry = set.input_geometry();
+            if let Some(frame) = inputs.get(index % inputs.len().max(1)) {
+                // Row by row: a frame's pitch on the host may be another (4:2:0 aligns luma twice as far, for the chroma below it).
+                let sample = frame.layout.shape.format.sample();
+                for (plane, (from, place)) in frame.layout.planes().iter().zip(&geometry.planes).enumerate() {
+                    let copy = RowCopy {
+                        src: frame.plane_ptr(plane),
+                        src_pitch: from.pitch,
+                        dst: set.input().ptr() + place.offset as u64,
+                        dst_pitch: place.pitch,
+                        row_bytes: from.row_bytes(sample),
+                        rows: from.height,
+                    };
+                    // SAFETY: the frame has these rows and lives until they are copied; the buffer holds planes of its shape at these places.
+                    unsafe { stream.upload_rows(copy) }?;
                 }
-                None => (noise.as_ptr(), noise.len()),
-            };
-            // SAFETY: `from` points at `bytes` readable bytes (the planes of a packed frame lie in one slab, the first one first), which
-            // live until the copy has run: it is waited for below. The input buffer holds a packed frame.
-            unsafe { stream.upload(set.input().ptr(), from, bytes.min(set.input().bytes())) }?;
+            }
             stream.synchronize()?;
             let mut args = Vec::new();
-            set.arguments(&program, &set.input_geometry(), &mut args)?;
+            set.arguments(&program, &geometry, &mut args)?;
             arguments.push(args);
         }
         context.bind()?;
