@@ -53,6 +53,32 @@ fn gif_times_stay_and_the_last_delay_counts() {
     }
 }
 
+/// What FFmpeg writes behind the mark of each format: the number as it stands in the file.
+#[test]
+fn animations_are_repeated_as_often_as_before() {
+    let c = Clips::new();
+    let number = |name: &str, mark: &[u8], skip: usize, bytes: usize| {
+        let file = std::fs::read(c.at(name)).unwrap();
+        let at = file.windows(mark.len()).position(|w| w == mark)? + mark.len() + skip;
+        Some(file[at..at + bytes].to_vec())
+    };
+    let gif = |name: &str| number(name, b"NETSCAPE2.0", 2, 2).map(|n| u16::from_le_bytes([n[0], n[1]]));
+    let apng = |name: &str| number(name, b"acTL", 4, 4).map(|n| u32::from_be_bytes([n[0], n[1], n[2], n[3]]));
+    // The GIF's own option, what stands in a GIF, and how often that is shown in all.
+    for (option, count, plays) in [("-1", None, 1), ("0", Some(0), 0), ("3", Some(3), 4)] {
+        c.make("a.gif", &format!("{PICTURE} -frames:v 4 -loop {option}"));
+        assert_eq!(gif("a.gif"), count);
+        c.run("a.gif", "o.gif", &["--vf", "gblur"]);
+        assert_eq!(gif("o.gif"), count, "-loop {option}");
+        c.run("a.gif", "o.apng", &["--vf", "gblur"]);
+        assert_eq!(apng("o.apng"), Some(plays), "-loop {option}");
+        c.run("o.apng", "back.gif", &[]);
+        assert_eq!(gif("back.gif"), count, "-loop {option}");
+    }
+    c.run("a.gif", "o.gif", &["--mux-opt", "loop=7"]);
+    assert_eq!(gif("o.gif"), Some(7), "the user's own number stands");
+}
+
 #[test]
 fn a_millisecond_clock_makes_no_hole_and_no_double() {
     let c = Clips::new();

@@ -123,12 +123,15 @@ pub fn together(documents: Vec<Document>) -> Result<Document> {
             return Err(Error::usage("cannot put benches together", why).hint("--compare sets two benches beside each other"));
         }
         all.complete &= document.complete;
+        all.environment.command += &format!("\n{}", document.environment.command);
         let lacking: Vec<_> = document.environment.missing.into_iter().filter(|m| !all.environment.missing.contains(m)).collect();
         all.environment.missing.extend(lacking);
         for row in document.rows {
             let key = row.key();
-            all.rows.retain(|earlier| earlier.key() != key);
-            all.rows.push(row);
+            match all.rows.iter_mut().find(|earlier| earlier.key() == key) {
+                Some(earlier) => *earlier = row,
+                None => all.rows.push(row),
+            }
         }
     }
     Ok(all)

@@ -109,6 +109,11 @@ pub(super) struct Layout<'a> {
 /// Muxer options that stand unless the user sets them. Returns what should be said about them.
 pub(super) fn set_defaults(layout: &Layout<'_>, info: &SourceInfo, options: &mut Dict) -> Option<String> {
     let container = layout.container;
+    if let Some((name, value)) = info.plays.and_then(|plays| super::repeats::option(container, plays))
+        && let Ok(value) = CString::new(value)
+    {
+        options.set_default(name, &value);
+    }
     if !is_mov(container) || container == "ismv" {
         return None;
     }

@@ -188,6 +188,8 @@ pub struct SourceInfo {
     pub rotation: i32,
     /// Whether pictures are interlaced, as tagged.
     pub interlaced: bool,
+    /// How often an animation is shown (0: for ever), if the input is a file of one.
+    pub(super) plays: Option<u32>,
     /// Whether this is a live source (camera, network stream): no known end.
     pub live: bool,
     /// Index of the filtered stream in `streams`.
@@ -266,6 +268,7 @@ impl SourceInfo {
             },
             rotation: 0,
             interlaced: false,
+            plays: None,
             live: false,
             video: 0,
             streams: vec![stream],
@@ -417,6 +420,7 @@ impl SourceInfo {
                 colour,
                 rotation: rotation(streams.get(video)),
                 interlaced: !matches!(params.field_order, ffi::AVFieldOrder::AV_FIELD_UNKNOWN | ffi::AVFieldOrder::AV_FIELD_PROGRESSIVE),
+                plays: None,
                 live,
                 video,
                 streams,

@@ -165,6 +165,7 @@ impl Input {
             }
             SourceInfo::read(context, &selected, &spec.url, live)
         }?;
+        info.plays = matches!(place, Place::File).then(|| super::repeats::of_file(&info.container, &spec.url)).flatten();
         start_at_zero(&demuxer, &mut info);
         cut(&demuxer, &mut info, spec).map_err(|e| e.context(&tried))?;
         if let Some(limit) = spec.frames.into_iter().chain(images.as_ref().map(Images::count)).min() {

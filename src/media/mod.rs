@@ -39,6 +39,7 @@ mod owned;
 mod palette;
 mod reader;
 mod repack;
+mod repeats;
 mod riders;
 mod scan;
 mod select;
