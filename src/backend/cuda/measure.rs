@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::{result, sys};
 
 use super::device::{Event, Stream, Waiting, driver_error};
-use super::lane::{Buffers, enqueue};
+use super::lane::{Buffers, enqueue, row_copies};
 use super::launch::FrameArgs;
 use super::{Cuda, Program, device};
 use crate::backend::Device;
@@ -117,7 +117,7 @@ pub struct Prepared {
 
 impl Prepared {
     /// Compiles `plan`, makes buffer sets, fills them with the samples of `inputs` in turn (noise without any) and records the graphs.
-    /// The inputs are frames in the packed layout of the plan's input shape.
+    /// The inputs are frames of the plan's input shape.
     ///
     /// # Errors
     /// The variant does not fit, out of device memory, or a device error.
@@ -140,19 +140,20 @@ impl Prepared {
         for (index, set) in buffers.iter().enumerate() {
             set.output().fill(0xA5)?;
             let picture = inputs.get(index % inputs.len().max(1));
-            let (from, bytes) = match picture {
-                Some(frame) => {
-                    let (start, end) = frame.layout.span();
-                    (frame.plane_ptr(0), end.saturating_sub(start))
-                }
-                None => (noise.as_ptr(), noise.len()),
-            };
-            // SAFETY: `from` points at `bytes` readable bytes (the planes of a packed frame lie in one slab, the first one first), which
-            // live until the copy has run: it is waited for below. The input buffer holds a packed frame.
-            unsafe { stream.upload(set.input().ptr(), from, bytes.min(set.input().bytes())) }?;
+            let geometry = set.input_geometry();
+            match picture {
+                // Plane by plane: a frame's rows lie farther apart than the buffer's where only the former's chroma asks for it.
+                Some(frame) => row_copies(frame, set.input().ptr(), &geometry).try_for_each(|copy| {
+                    // SAFETY: the frame has these rows, and lives until the copies have run, which is waited for below; the buffer was
+                    // made for this geometry.
+                    unsafe { stream.upload_rows(copy) }
+                })?,
+                // SAFETY: `noise` is as long as an input buffer, and lives until the copy has run, which is waited for below.
+                None => unsafe { stream.upload(set.input().ptr(), noise.as_ptr(), noise.len().min(set.input().bytes())) }?,
+            }
             stream.synchronize()?;
             let mut args = Vec::new();
-            set.arguments(&program, &set.input_geometry(), &mut args)?;
+            set.arguments(&program, &geometry, &mut args)?;
             arguments.push(args);
         }
         context.bind()?;
