@@ -5,9 +5,10 @@
 
 mod reference;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
 
 use convoy::backend::BuildOptions;
 use convoy::backend::Device;
@@ -123,6 +124,18 @@ fn rows(plan: &Plan) -> (Vec<&'static Variant>, Task) {
     (available, tasks.into_iter().next().unwrap())
 }
 
+/// What each thread runs: a kernel that reaches outside its buffers takes everybody's context with it, and whoever waits first is told.
+fn in_flight() -> MutexGuard<'static, HashMap<ThreadId, String>> {
+    static ROWS: OnceLock<Mutex<HashMap<ThreadId, String>>> = OnceLock::new();
+    ROWS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// After an error that no later call survives: all that may have caused it.
+fn suspects(error: &str) -> Option<String> {
+    let lost = ["ILLEGAL_ADDRESS", "MISALIGNED", "ILLEGAL_INSTRUCTION", "LAUNCH_FAILED", "ASSERT"].iter().any(|e| error.contains(e));
+    lost.then(|| in_flight().values().map(|row| format!("    {row}\n")).collect())
+}
+
 /// Rows of every variant met so far: frames and the worst error; failures are told as they come.
 #[derive(Default)]
 struct Sweep {
@@ -138,6 +151,8 @@ impl Sweep {
         let wants: Vec<_> = pictures.iter().map(|p| expect(&plan, p)).collect();
         let (rows, task) = rows(&plan);
         for row in rows {
+            let at = format!("{} on {shape}, border {}, operation {number} {}", row.name, border.name(), describe(op));
+            in_flight().insert(std::thread::current().id(), at.clone());
             let verdict = match run(gpu, &plan, &options(Some(row.name), None), &pictures) {
                 Ok(frames) => frames
                     .iter()
@@ -152,9 +167,12 @@ impl Sweep {
                 }
                 Err(e) => {
                     self.failures += 1;
-                    let at = format!("{} on {shape}, border {}, operation {number} {}", row.name, border.name(), describe(op));
                     // Past the test runner's capture, which shows nothing of a test that is ended.
                     let _ = writeln!(std::io::stderr(), "FAILURE: {at}: {e}");
+                    if let Some(others) = suspects(&e) {
+                        let _ = writeln!(std::io::stderr(), "  the GPU's context is lost; one of these did it:\n{others}");
+                        panic!("{at}: {e}");
+                    }
                 }
             }
         }

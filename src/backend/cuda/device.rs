@@ -199,6 +199,20 @@ impl Drop for Context {
     }
 }
 
+/// Copies a table, and waits until it is there. The driver's synchronous copy of a small one returns when the table has been staged, and only
+/// streams that wait for the default one then wait for the rest: ours do not.
+///
+/// # Safety
+/// `dst` has room for `data` in memory of the current context.
+unsafe fn upload_and_wait<T: Copy>(dst: DevicePtr, data: &[T]) -> std::result::Result<(), result::DriverError> {
+    let stream = std::ptr::without_provenance_mut(CU_STREAM_PER_THREAD);
+    // SAFETY: promised by the caller; `data` outlives the copy, which is waited for; the driver knows the stream by this number.
+    unsafe {
+        sys::cuMemcpyHtoDAsync_v2(dst, data.as_ptr().cast(), std::mem::size_of_val(data), stream).result()?;
+        result::stream::synchronize(stream)
+    }
+}
+
 /// Device memory.
 #[derive(Debug)]
 pub struct DeviceBuffer {
@@ -230,7 +244,7 @@ impl DeviceBuffer {
         let buffer = Self::new(context, std::mem::size_of_val(data))?;
         if !data.is_empty() {
             // SAFETY: the buffer was made as large as `data`.
-            unsafe { result::memcpy_htod_sync(buffer.ptr, data) }.map_err(|e| driver_error("cannot copy a table to the GPU", e))?;
+            unsafe { upload_and_wait(buffer.ptr, data) }.map_err(|e| driver_error("cannot copy a table to the GPU", e))?;
         }
         Ok(buffer)
     }
@@ -554,7 +568,7 @@ impl Module {
             return Err(Error::failed(what(), format!("it has {bytes} bytes, and {} are wanted", std::mem::size_of_val(data))));
         }
         // SAFETY: the variable is as large as `data` and lives as long as the module.
-        unsafe { result::memcpy_htod_sync(ptr, data) }.map_err(|e| driver_error(what(), e))
+        unsafe { upload_and_wait(ptr, data) }.map_err(|e| driver_error(what(), e))
     }
 
     /// Looks an entry point up.

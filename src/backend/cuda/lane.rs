@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::Program;
-use super::device::{Context, DeviceBuffer, Event, RowCopy, Stream, Waiting};
+use super::device::{Context, DeviceBuffer, DevicePtr, Event, RowCopy, Stream, Waiting};
 use super::geometry::{Element, Geometry, TAIL};
 use super::launch::{Engine, FrameArgs, Launch, Place};
 use super::spec::Buffer;
@@ -340,16 +340,7 @@ impl Lane {
             DeviceStats::add(&stats.uploads, 1);
             DeviceStats::add(&stats.upload_bytes, bytes as u64);
         } else {
-            let sample = frame.layout.shape.format.sample();
-            for (index, (plane, place)) in frame.layout.planes().iter().zip(&geometry.planes).enumerate() {
-                let copy = RowCopy {
-                    src: frame.plane_ptr(index),
-                    src_pitch: plane.pitch,
-                    dst: self.buffers.input.ptr() + place.offset as u64,
-                    dst_pitch: place.pitch,
-                    row_bytes: plane.row_bytes(sample),
-                    rows: plane.height,
-                };
+            for copy in row_copies(frame, self.buffers.input.ptr(), &geometry) {
                 // SAFETY: whoever made the frame promised these rows; the frame is kept; the packed geometry has room.
                 unsafe { up.upload_rows(copy) }?;
                 DeviceStats::add(&stats.uploads, 1);
@@ -403,6 +394,20 @@ impl Lane {
         let (input, output) = (self.frame.take().ok_or_else(empty)?, self.output.take().ok_or_else(empty)?);
         Ok(Frame { layout, time: input.time, seq: input.seq, born: input.born, mem: FrameMem::Slab(output) })
     }
+}
+
+/// The copies, one per plane, that bring a frame into a buffer at `to` whose planes lie as `geometry` says. A frame's layout may have
+/// other pitches: that of planar 4:2:0 aligns rows of luma to twice as much as a buffer of the device does.
+pub(super) fn row_copies(frame: &Frame, to: DevicePtr, geometry: &Geometry) -> impl Iterator<Item = RowCopy> {
+    let sample = frame.layout.shape.format.sample();
+    frame.layout.planes().iter().zip(&geometry.planes).enumerate().map(move |(index, (plane, place))| RowCopy {
+        src: frame.plane_ptr(index),
+        src_pitch: plane.pitch,
+        dst: to + place.offset as u64,
+        dst_pitch: place.pitch,
+        row_bytes: plane.row_bytes(sample),
+        rows: plane.height,
+    })
 }
 
 /// Index of the plane that lies first in its slab.
@@ -510,4 +515,44 @@ pub fn build(context: &Arc<Context>, memory: Arc<dyn HostMem>, program: Program,
     let collector =
         Collect { free: free_in, busy: busy_out, layout, stats: Arc::clone(&stats), usual_wait: Duration::from_millis(1), transfers };
     Ok(Built { submitter: Box::new(submitter), collector: Box::new(collector), stats, notes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Packing, PixelFormat};
+    use crate::pool::Heap;
+    use crate::reference::{Content, Picture};
+
+    #[test]
+    fn rows_land_where_the_device_reads_them() {
+        let nv12 = PixelFormat { packing: Packing::SemiPlanar, ..PixelFormat::yuv(8, 1, 1) };
+        for format in [PixelFormat::gray(8), PixelFormat::yuv(8, 1, 1), nv12, PixelFormat::yuv(10, 1, 1), PixelFormat::yuv(8, 1, 0)] {
+            for width in [1, 128, 129, 300, 1920] {
+                let shape = Shape { format, width, height: 5 };
+                let picture = Picture::new(shape, Content::Random, 1);
+                let frame = picture.frame(Arc::new(Heap), 0).unwrap();
+                let geometry = Geometry::packed(shape, Element::Sample);
+                let mut device = vec![0xA5u8; geometry.bytes];
+                for copy in row_copies(&frame, 0, &geometry) {
+                    for row in 0..copy.rows {
+                        // SAFETY: the frame has these rows.
+                        let from = unsafe { std::slice::from_raw_parts(copy.src.add(row * copy.src_pitch), copy.row_bytes) };
+                        let to = copy.dst as usize + row * copy.dst_pitch;
+                        device[to..to + copy.row_bytes].copy_from_slice(from);
+                    }
+                }
+                for (index, place) in geometry.planes.iter().enumerate().take(format.plane_count()) {
+                    for y in 0..shape.plane_size(index).1 {
+                        let want = frame.row(index, y);
+                        let at = place.offset + y * place.pitch;
+                        assert_eq!(&device[at..at + want.len()], want, "{shape}, plane {index}, row {y}");
+                    }
+                }
+            }
+        }
+        // What makes the copies needed: a slab copied as it is would put every row but the first elsewhere.
+        let shape = Shape { format: PixelFormat::yuv(8, 1, 1), width: 1920, height: 1080 };
+        assert_ne!(FrameLayout::packed(shape).unwrap().planes[0].pitch, Geometry::packed(shape, Element::Sample).planes[0].pitch);
+    }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::{result, sys};
 
-use super::device::{Event, RowCopy, Stream, Waiting, driver_error};
-use super::lane::{Buffers, enqueue};
+use super::device::{Event, Stream, Waiting, driver_error};
+use super::lane::{Buffers, enqueue, row_copies};
 use super::launch::FrameArgs;
 use super::{Cuda, Program, device};
 use crate::backend::Device;
@@ -143,25 +143,17 @@ impl Prepared {
         let mut arguments: Vec<Vec<FrameArgs>> = Vec::with_capacity(sets);
         for (index, set) in buffers.iter().enumerate() {
             set.output().fill(0xA5)?;
-            // Noise everywhere first: what lies between rows must not matter.
-            // SAFETY: the vector is as large as the input buffer and lives until the copy has run: it is waited for below.
-            unsafe { stream.upload(set.input().ptr(), noise.as_ptr(), noise.len()) }?;
+            let picture = inputs.get(index % inputs.len().max(1));
             let geometry = set.input_geometry();
-            if let Some(frame) = inputs.get(index % inputs.len().max(1)) {
-                // Row by row: a frame's pitch on the host may be another (4:2:0 aligns luma twice as far, for the chroma below it).
-                let sample = frame.layout.shape.format.sample();
-                for (plane, (from, place)) in frame.layout.planes().iter().zip(&geometry.planes).enumerate() {
-                    let copy = RowCopy {
-                        src: frame.plane_ptr(plane),
-                        src_pitch: from.pitch,
-                        dst: set.input().ptr() + place.offset as u64,
-                        dst_pitch: place.pitch,
-                        row_bytes: from.row_bytes(sample),
-                        rows: from.height,
-                    };
-                    // SAFETY: the frame has these rows and lives until they are copied; the buffer holds planes of its shape at these places.
-                    unsafe { stream.upload_rows(copy) }?;
-                }
+            match picture {
+                // Plane by plane: a frame's rows lie farther apart than the buffer's where only the former's chroma asks for it.
+                Some(frame) => row_copies(frame, set.input().ptr(), &geometry).try_for_each(|copy| {
+                    // SAFETY: the frame has these rows, and lives until the copies have run, which is waited for below; the buffer was
+                    // made for this geometry.
+                    unsafe { stream.upload_rows(copy) }
+                })?,
+                // SAFETY: `noise` is as long as an input buffer, and lives until the copy has run, which is waited for below.
+                None => unsafe { stream.upload(set.input().ptr(), noise.as_ptr(), noise.len().min(set.input().bytes())) }?,
             }
             stream.synchronize()?;
             let mut args = Vec::new();
