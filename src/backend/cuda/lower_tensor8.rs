@@ -50,6 +50,8 @@ struct Fixed {
     bits: i32,
     /// Expected share of samples of noise that are rounded the other way.
     unequal: f64,
+    /// Whether nothing is lost anywhere but in the rounding of first sums to 1/256: multiples of 1/16 each way, say.
+    exact: bool,
 }
 
 impl Fixed {
@@ -65,7 +67,8 @@ impl Fixed {
         let (row_norm, col_norm) = (squares(&mut row.iter().copied()), squares(&mut col.iter().copied()));
         let mut best: Option<(f64, Self)> = None;
         for candidate in 0..CANDIDATES {
-            let factor = 1.0 - 0.1 * (candidate as f64 + 0.5) / CANDIDATES as f64;
+            // The first is none: weights that are whole numbers of 2^-16 stay what they are.
+            let factor = 1.0 - 0.1 * candidate as f64 / CANDIDATES as f64;
             let across: Vec<i32> = row.iter().map(|w| (w * factor * one).round() as i32).collect();
             let total = across.iter().map(|&w| f64::from(w)).sum::<f64>() / one;
             if total <= 0.0 || across.iter().any(|&w| f64::from(w) > LARGEST) {
@@ -93,7 +96,10 @@ impl Fixed {
             if best.as_ref().is_none_or(|(least, _)| variance < *least) {
                 // A sample is rounded the other way where a tie lies between it and what was computed: as often as the error is large.
                 let unequal = (variance * std::f64::consts::FRAC_2_PI).sqrt();
-                best = Some((variance, Self { row: across, col: down, bits: bits as i32, unequal }));
+                // Rows whose sums are whole numbers of 1/256 lose nothing by their rounding either.
+                let fine = row.iter().all(|w| (w * 256.0).fract() == 0.0) && factor == 1.0;
+                let exact = fine && across_error == 0.0 && down_error == 0.0 && gain_error == 0.0 && left_out == 0.0;
+                best = Some((variance, Self { row: across, col: down, bits: bits as i32, unequal, exact }));
             }
         }
         best.map(|(_, fixed)| fixed)
@@ -107,6 +113,18 @@ impl Fixed {
         let codes = 0.5 + 127.5 * f64::from(lower) / (256.0 * one);
         (codes * 65536.0 * one / self.col.iter().map(|&w| f64::from(w)).sum::<f64>()).round() as i32
     }
+}
+
+/// Largest number of parts of a code value that [`ties`] looks for: beyond, fewer samples lie on a tie than may be unequal.
+const MOST_PARTS: u32 = 1024;
+
+/// In how many samples one lies midway between two codes, where weights are few decimals: `Some(k)` if all products of a weight across and one
+/// down are multiples of 1/k, k even.
+fn ties(row: &[f64], col: &[f64]) -> Option<u32> {
+    let whole = |v: f64| (v - v.round()).abs() < 1e-4;
+    let fits = |k: &u32| row.iter().all(|r| col.iter().all(|c| whole(r * c * f64::from(*k))));
+    // The smallest: multiples of an odd number of parts are never midway, and double that number would fit too.
+    (1..=MOST_PARTS).find(fits).filter(|k| k % 2 == 0)
 }
 
 /// The whole numbers nearest to `wanted` whose sum is the one nearest to theirs.
@@ -227,6 +245,11 @@ pub(super) fn separable(task: &Task, op: &Separable) -> Result<Vec<Spec>, String
     if fixed.unequal > MOST_UNEQUAL {
         return Err(format!("its weights in 16 bits would round {:.3} % of all samples the other way", fixed.unequal * 100.0));
     }
+    if let Some(k) = ties(&row, &col).filter(|_| !fixed.exact) {
+        return Err(format!(
+            "its weights are multiples of 1/{k}: one sample in {k} lies midway between two codes, and 16 bits would not see which way"
+        ));
+    }
     let (across, down) = (Reach::new(rx * task.components), Reach::new(ry));
     let groups = across.groups().max(down.groups());
     let rows = match task.samples() {
@@ -346,7 +369,7 @@ mod tests {
         // Reads the operands as the hardware does, multiplies them with samples and compares with the sum itself.
         for (radius, components) in [(0, 1), (1, 1), (7, 1), (8, 1), (9, 1), (15, 1), (20, 1), (32, 1), (7, 2), (16, 2)] {
             let taps: Vec<i32> = (0..=2 * radius as i32).map(|i| (i * i * 977 + 300) % 60_000).collect();
-            let fixed = Fixed { row: taps.clone(), col: taps.clone(), bits: 16, unequal: 0.0 };
+            let fixed = Fixed { row: taps.clone(), col: taps.clone(), bits: 16, unequal: 0.0, exact: false };
             let (across, down) = (Reach::new(radius * components), Reach::new(radius));
             let words = table(&fixed, across, down, components);
             let sample = |place: usize| ((place * 37 + 11) % 64) as i64;
@@ -378,6 +401,42 @@ mod tests {
                     assert_eq!(got, want, "down, radius {radius}, row {m}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn weights_of_few_decimals_are_exact_or_known_to_tie() {
+        let binomial: Vec<f64> = [1.0, 4.0, 6.0, 4.0, 1.0].iter().map(|w| w / 16.0).collect();
+        let fixed = Fixed::search(&binomial, &binomial).unwrap();
+        assert!(fixed.exact, "{fixed:?}");
+        assert_eq!(ties(&binomial, &binomial), Some(256));
+        let decimal = [0.1f32, 0.2, 0.3, 0.4].map(f64::from);
+        assert!(!Fixed::search(&decimal, &decimal).unwrap().exact);
+        assert_eq!(ties(&decimal, &decimal), Some(100));
+        // 225 parts are never midway; a Gaussian's weights are no parts of anything.
+        assert_eq!(ties(&[1.0 / 15.0; 15], &[1.0 / 15.0; 15]), None);
+        assert_eq!(ties(&gaussian(2.0, 6), &gaussian(2.0, 6)), None);
+    }
+
+    /// Without a loss anywhere a tie goes up, as the rule says.
+    #[test]
+    fn exact_weights_round_ties_up() {
+        let binomial: Vec<f64> = [1.0, 4.0, 6.0, 4.0, 1.0].iter().map(|w| w / 16.0).collect();
+        let fixed = Fixed::search(&binomial, &binomial).unwrap();
+        for seed in 0..2000i32 {
+            let sample = |x: usize, y: usize| (seed * 7919 + (x * 5 + y) as i32 * (seed % 251 + 13) * 31).rem_euclid(256);
+            let (mut upper, mut middle, mut want) = (0u32, 0u32, 0.0);
+            for y in 0..5 {
+                let part = |part: &dyn Fn(i32) -> i32| (0..5).map(|x| part(fixed.row[x]) * sample(x, y)).sum::<i32>();
+                let dither = (2 * ((y % 8).reverse_bits() >> (usize::BITS - 3)) as i32 + 1) * 16;
+                let first = ((part(&|w| i32::from(bytes(w).1)) + fixed.start() + dither) >> 8) + part(&|w| i32::from(bytes(w).0));
+                let (high, low) = bytes(fixed.col[y]);
+                upper += u32::from(high) * (first >> 8) as u32;
+                middle = middle.wrapping_add((i32::from(high) * (first & 255) + i32::from(low) * (first >> 8)) as u32);
+                want += (0..5).map(|x| binomial[x] * binomial[y] * f64::from(sample(x, y))).sum::<f64>();
+            }
+            let sum = upper.wrapping_mul(1 << (32 - fixed.bits)).wrapping_add(middle.wrapping_mul(1 << (24 - fixed.bits)));
+            assert_eq!(f64::from(sum >> 24), (want + 0.5).floor(), "seed {seed}, {want}");
         }
     }
 
