@@ -103,16 +103,19 @@ pub(super) fn pool(op: &Pool, view: &View<'_>, out: (usize, usize)) -> Vec<f64> 
 }
 
 pub(super) fn pixelate(op: &Pixelate, view: &View<'_>) -> Vec<f64> {
-    let (bx, by) = (op.block_x as i64, op.block_y as i64);
-    view.map(|x, y, c| {
-        let (left, top) = (x / bx * bx, y / by * by);
-        let (right, bottom) = ((left + bx).min(view.width), (top + by).min(view.height));
-        let mut sum = 0.0;
-        for y in top..bottom {
-            for x in left..right {
-                sum += view.at(x, y, c);
+    let (width, height, components) = (view.width, view.height, view.components);
+    let mut out = vec![0.0; (width * height * components) as usize];
+    // Block by block: a mean for every sample would read each of them as often as a block is large.
+    for top in (0..height).step_by(op.block_y) {
+        for left in (0..width).step_by(op.block_x) {
+            let (right, bottom) = ((left + op.block_x as i64).min(width), (top + op.block_y as i64).min(height));
+            let places = || (top..bottom).flat_map(|y| (left..right).map(move |x| (x, y)));
+            for c in 0..components {
+                let sum: f64 = places().map(|(x, y)| view.at(x, y, c)).sum();
+                let mean = sum / ((right - left) * (bottom - top)) as f64;
+                places().for_each(|(x, y)| out[((y * width + x) * components + c) as usize] = mean);
             }
         }
-        sum / ((right - left) * (bottom - top)) as f64
-    })
+    }
+    out
 }
