@@ -7,7 +7,9 @@ use support::clips::{Clips, H264, PICTURE, SOUND};
 use support::stderr;
 
 const FILM: &str = ";FFMETADATA1\ntitle=A film\n[CHAPTER]\nTIMEBASE=1/1000\nSTART=0\nEND=400\ntitle=One\n[CHAPTER]\nTIMEBASE=1/1000\nSTART=400\nEND=1000\ntitle=Two\n";
+/// In FFmpeg's order, in which ffprobe prints them.
 const KINDS: [&str; 12] = [
+    "default",
     "dub",
     "original",
     "comment",
@@ -19,28 +21,12 @@ const KINDS: [&str; 12] = [
     "clean_effects",
     "captions",
     "descriptions",
-    "default",
 ];
 
 /// Dispositions of an audio stream, without the default of the first.
 fn dispositions(c: &Clips, name: &str, stream: usize) -> Vec<&'static str> {
     let lines = c.entry(name, &format!("a:{stream}"), &format!("format=format_name:stream_disposition={}", KINDS.join(",")));
-    // ffprobe prints them in FFmpeg's order.
-    let order = [
-        "default",
-        "dub",
-        "original",
-        "comment",
-        "lyrics",
-        "karaoke",
-        "forced",
-        "hearing_impaired",
-        "visual_impaired",
-        "clean_effects",
-        "captions",
-        "descriptions",
-    ];
-    let set = |line: &String| order.into_iter().zip(line.split(',')).filter(|(_, v)| *v == "1").map(|(k, _)| k).collect();
+    let set = |line: &String| KINDS.into_iter().zip(line.split(',')).filter(|(_, v)| *v == "1").map(|(k, _)| k).collect();
     lines.first().map_or(Vec::new(), set)
 }
 

@@ -22,16 +22,16 @@ pub(super) fn of_file(container: &str, file: &str) -> Option<u32> {
 /// The Netscape extension counts repetitions after the first time; without one there are none.
 fn of_gif(head: &[u8]) -> u32 {
     const MARK: &[u8] = b"NETSCAPE2.0\x03\x01";
-    let counts = head.windows(MARK.len() + 2).filter(|w| w.starts_with(MARK));
-    let count = counts.filter_map(|w| w.last_chunk().copied().map(u16::from_le_bytes)).next();
+    let found = head.windows(MARK.len() + 2).find(|w| w.starts_with(MARK));
+    let count = found.and_then(|w| w.last_chunk().copied()).map(u16::from_le_bytes);
     count.map_or(1, |count| if count == 0 { 0 } else { u32::from(count) + 1 })
 }
 
 /// The chunk `acTL`: number of pictures, number of plays.
 fn of_apng(head: &[u8]) -> u32 {
     const MARK: &[u8] = b"acTL";
-    let counts = head.windows(MARK.len() + 8).filter(|w| w.starts_with(MARK));
-    counts.filter_map(|w| w.last_chunk().copied().map(u32::from_be_bytes)).next().unwrap_or(1)
+    let found = head.windows(MARK.len() + 8).find(|w| w.starts_with(MARK));
+    found.and_then(|w| w.last_chunk().copied()).map_or(1, u32::from_be_bytes)
 }
 
 /// The muxer's option for `plays` (0: for ever); None if `container` holds no such number.

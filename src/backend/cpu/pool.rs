@@ -48,17 +48,23 @@ pub(super) struct PoolKernel {
 
 /// Strides up to this are pooled at every column first, whole registers at a time, and thinned out then: by the registers' width less
 /// work than column by column at stride 1, and still less at this one.
-const DENSE_STRIDE: usize = 4;
+pub(super) const DENSE_STRIDE: usize = 4;
+
+/// Which of `results` windows along a line of `n` samples lie inside with all their samples; also the layers' over tensors.
+pub(super) fn inner([kernel, stride, pad, dilation]: [usize; 4], n: usize, results: usize) -> Range<usize> {
+    // x · stride ≥ pad, and x · stride − pad + (kernel − 1) · dilation < n.
+    let first = pad.div_ceil(stride);
+    let beyond = (n + pad).saturating_sub((kernel - 1) * dilation).div_ceil(stride).min(results);
+    first.min(beyond)..beyond
+}
 
 impl PoolKernel {
     /// `width` is the output plane's.
     pub fn new(op: &Pool, span: Span, mut codec: Codec, level: Level, width: usize) -> Self {
         codec.centre = 0.0;
         let columns = (0..width).map(|x| window(op, x, span.width)).collect();
-        // x · stride ≥ pad, and x · stride − pad + (kernel − 1) · dilation < span.width.
-        let first = op.pad.div_ceil(op.stride);
-        let beyond = (span.width + op.pad).saturating_sub((op.kernel - 1) * op.dilation).div_ceil(op.stride).min(width);
-        Self { op: *op, span, codec, level, columns, inner: first.min(beyond)..beyond }
+        let inner = inner([op.kernel, op.stride, op.pad, op.dilation], span.width, width);
+        Self { op: *op, span, codec, level, columns, inner }
     }
 
     /// The plane's codec.

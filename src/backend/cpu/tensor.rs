@@ -3,7 +3,6 @@
 //! A task makes a band of rows of one image (or of one output channel). It sums or compares whole rows first, which vectorises, then across.
 //! Each task writes a vector of its own; they are joined at the end.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use half::f16;
@@ -11,6 +10,7 @@ use half::slice::HalfFloatSliceExt;
 use multiversion::multiversion;
 
 use super::crew::{Crew, Work};
+use super::pool::{DENSE_STRIDE, inner};
 use crate::error::{Error, Result};
 use crate::tensor::{Convolution, Dims, Layout, Pooling, Reduce, Tensor, Values, Windows};
 
@@ -101,14 +101,6 @@ fn merge(rule: Rule, values: &[f32], totals: &mut [f32], lost: &mut [f32]) {
     }
 }
 
-/// Results along a line whose windows lie inside with all their values.
-fn inner(windows: &Windows, axis: usize, n: usize, results: usize) -> Range<usize> {
-    let first = windows.pad[axis].div_ceil(windows.stride[axis]);
-    let reach = (windows.kernel[axis] - 1) * windows.dilation[axis];
-    let beyond = (n + windows.pad[axis]).saturating_sub(reach).div_ceil(windows.stride[axis]).min(results);
-    first.min(beyond)..beyond
-}
-
 /// What a task keeps of a line.
 struct Lines {
     /// Rows of the windows, combined.
@@ -128,8 +120,8 @@ impl Lines {
     fn across(&mut self, rule: Rule, windows: &Windows, (width, out_width, components): (usize, usize, usize)) {
         let Self { down, lost, row: spare, out } = self;
         let stride = windows.stride[1];
-        // Longer strides would compute more in vain than registers save.
-        let inner = if stride <= 4 { inner(windows, 1, width, out_width) } else { 0..0 };
+        let line = [windows.kernel[1], stride, windows.pad[1], windows.dilation[1]];
+        let inner = if stride <= DENSE_STRIDE { inner(line, width, out_width) } else { 0..0 };
         let mut lost_of_one = [0.0];
         for x in (0..inner.start).chain(inner.end..out_width) {
             for c in 0..components {
