@@ -108,10 +108,20 @@ fn verify(frame: &Frame, want: &Picture, slack: f64, gain: f64) -> Result<f64, S
     Ok(worst)
 }
 
+/// Whether a row is to be run: `CONVOY_ROWS=texture,gemm` runs these alone, `CONVOY_ROWS=-texture,gemm` all but these.
+fn wanted(name: &str) -> bool {
+    let Ok(rows) = std::env::var("CONVOY_ROWS") else { return true };
+    match rows.strip_prefix('-') {
+        Some(others) => others.split(',').all(|row| row != name),
+        None => rows.split(',').any(|row| row == name),
+    }
+}
+
 fn rows(plan: &Plan) -> (Vec<&'static Variant>, Task) {
     // Planes of one component and of two (semi-planar chroma): a row must do both.
     let tasks = Task::of_step(&plan.steps[0]);
-    let rows = TABLE.iter().filter(|row| tasks.iter().all(|task| row.family == family(&task.op) && row.specs(task).is_ok()));
+    let rows = TABLE.iter().filter(|row| wanted(row.name));
+    let rows = rows.filter(|row| tasks.iter().all(|task| row.family == family(&task.op) && row.specs(task).is_ok()));
     let available = rows.filter(|row| match tasks.iter().try_for_each(|task| row.supports(task)) {
         Ok(()) => true,
         Err(why) => {

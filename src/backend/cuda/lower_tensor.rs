@@ -4,7 +4,7 @@
 
 use half::{bf16, f16};
 
-use super::spec::{Finish, Params, Spec, Weights, centred_taps, sum};
+use super::spec::{Finish, Params, Spec, Weights, centred_taps, sum, ties};
 use super::variants::Task;
 use crate::filter::plan::{Direct, Separable};
 use crate::frame::{PixelFormat, Sample};
@@ -145,6 +145,17 @@ fn finish_of(format: PixelFormat, weights: f64, scale: f32, bias: f32) -> Finish
     finish
 }
 
+/// Refuses weights that are not exact in halves and whose sums are often midway between two codes.
+fn ties_seen(format: PixelFormat, row: &[f32], col: &[f32], scale: f32) -> Result<(), String> {
+    let doubles = |taps: &[f32], scale: f32| taps.iter().map(|&w| f64::from(w) * f64::from(scale)).collect::<Vec<_>>();
+    match ties(&doubles(row, scale), &doubles(col, 1.0)).filter(|_| format.sample() != Sample::F32) {
+        Some(k) => Err(format!(
+            "its weights are multiples of 1/{k}: one sample in {k} lies midway between two codes, and halves would not see which way"
+        )),
+        None => Ok(()),
+    }
+}
+
 /// What the end of a kernel of 8-bit samples comes down to where its scale is a power of two and no result leaves the range: sums that
 /// start with the offset, in units of the scale.
 fn folded(format: PixelFormat, weights: Weights<'_>, scale: f32, bias: f32, finish: Finish) -> Option<f32> {
@@ -181,6 +192,9 @@ pub(super) fn separable(task: &Task, op: &Separable) -> Result<Vec<Spec>, String
     }
     let (scale_x, scale_y) = ((ex as f32).exp2(), (ey as f32).exp2());
     let (split_x, split_y) = (!exact(&row, scale_x, Parts::Half), !exact(&col, scale_y, Parts::Half));
+    if split_x || split_y {
+        ties_seen(format, &row, &col, op.scale)?;
+    }
     let mut table = across.operand(&row, scale_x, |w| Parts::Half.upper(w));
     if split_x {
         table.extend(across.operand(&row, scale_x, |w| Parts::Half.lower(w)));
@@ -230,6 +244,9 @@ pub(super) fn direct(task: &Task, op: &Direct) -> Result<Vec<Spec>, String> {
     }
     let scale = (exponent as f32).exp2();
     let split = !exact(&op.taps, scale, parts);
+    if split {
+        ties_seen(format, &op.taps, &[1.0], op.scale)?;
+    }
     let mut table = Vec::new();
     for row in op.taps.chunks_exact(op.width.max(1)) {
         let row = centred_taps(row, rx);
@@ -298,6 +315,17 @@ mod tests {
                 assert_eq!(got, want, "radius {radius}, {components} components, output {output}");
             }
         }
+    }
+
+    #[test]
+    fn weights_whose_sums_are_often_midway_are_left_to_others() {
+        let gray = PixelFormat::gray(8);
+        // 10 samples of 100 lie midway; a quarter is exact in halves, and floats are not rounded.
+        let refused = ties_seen(gray, &[0.1, 0.2, 0.3, 0.4], &[1.0], 1.0).unwrap_err();
+        assert!(refused.contains("multiples of 1/10"), "{refused}");
+        assert!(ties_seen(gray, &[1.0, 2.0], &[3.0, 1.0], 1.0 / 12.0).unwrap_err().contains("1/12"));
+        assert!(ties_seen(gray, &[1.0; 3], &[1.0; 3], 1.0 / 9.0).is_ok());
+        assert!(ties_seen(PixelFormat::gray(32), &[0.1, 0.9], &[1.0], 1.0).is_ok());
     }
 
     #[test]

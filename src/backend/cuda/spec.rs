@@ -314,6 +314,21 @@ pub(super) fn sum(weights: &[f32]) -> f64 {
     weights.iter().map(|&w| f64::from(w)).sum()
 }
 
+/// Largest number of parts of a code value that [`ties`] looks for: beyond, fewer samples lie on a tie than may be unequal.
+const MOST_PARTS: u32 = 1024;
+
+/// In how many samples one lies midway between two codes, where weights are few decimals: `Some(k)` if all products of a weight across and one
+/// down are multiples of 1/k, k even.
+///
+/// As floats such weights are a little more or less than the decimals, and the sample lies that much above or below: sums that are not
+/// exact to 2^-24 of the range do not see which.
+pub(super) fn ties(row: &[f64], col: &[f64]) -> Option<u32> {
+    let whole = |v: f64| (v - v.round()).abs() < 1e-4;
+    let fits = |k: &u32| row.iter().all(|r| col.iter().all(|c| whole(r * c * f64::from(*k))));
+    // The smallest: multiples of an odd number of parts are never midway, and double that number would fit too.
+    (1..=MOST_PARTS).find(fits).filter(|k| k % 2 == 0)
+}
+
 /// Taps around their anchor ⌊n/2⌋, padded with zeros to 2·radius + 1.
 pub(super) fn centred_taps(taps: &[f32], radius: usize) -> Vec<f32> {
     let mut padded = vec![0.0; radius - taps.len() / 2];
