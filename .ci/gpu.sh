@@ -28,14 +28,14 @@ if [ -x gpu-tests ] && [ -z "${SKIP_TESTS:-}" ]; then
   # Kernels are in the cache by now. A process for each format and tool, side by side, each with one thread: races are looked for
   # within a launch, and the tools stumble over many threads.
   mkdir -p sanitizers
+  check() { # tool, test binary, filter
+    [ -x "$2" ] || return
+    CONVOY_GPU_BRIEF=1 compute-sanitizer --tool "$1" "$2" ${3:+"$3"} --test-threads 1 > "sanitizers/$1-${3:-tensor}.log" 2>&1
+  }
   for tool in memcheck racecheck initcheck; do
-    for part in yuv_420_8_bit gray_16_bit gray_float p010_ tensor; do
-      tests=./gpu-tests filter=$part
-      [ $part = tensor ] && tests=./gpu-tensor filter=
-      [ -x $tests ] || continue
-      # shellcheck disable=SC2086
-      CONVOY_GPU_BRIEF=1 compute-sanitizer --tool $tool $tests $filter --test-threads 1 > sanitizers/$tool-$part.log 2>&1 &
-    done
+    for part in yuv_420_8_bit gray_16_bit gray_float p010_; do check $tool ./gpu-tests $part & done
+    for part in planar_8_bit_reflect planar_8_bit_zero float_zero float_wrap deep_clamp semi_planar; do check $tool ./gpu-variants $part & done
+    check $tool ./gpu-tensor &
   done
   wait
   for log in sanitizers/*; do
