@@ -230,8 +230,8 @@ impl<'a> Session<'a> {
         let graphs = if args.vf.is_empty() { vec![LOOP_GRAPH.to_owned()] } else { args.vf.clone() };
         let sizes = if args.size.is_empty() { vec![(1920, 1080)] } else { args.size.clone() };
         let repetitions = args.runs.map_or(5, |n| usize::try_from(n).unwrap_or(5));
-        // Long enough that filling the lanes is no part of it.
-        let frames = if cuda.is_some() { 3000 } else { 90 };
+        // Long enough that filling the lanes, pinning slabs and a clock that rises are no part of it.
+        let frames = if cuda.is_some() { 12_000 } else { 90 };
         for graph in &graphs {
             for &size in &sizes {
                 let what = looped::Loop { device, graph, size, lanes: &lanes, frames, repetitions };

@@ -442,7 +442,16 @@ pub enum Waiting {
     Sleeps,
 }
 
-/// A point in a stream, with a time stamp.
+impl Waiting {
+    fn flag(self) -> sys::CUevent_flags {
+        match self {
+            Self::Spins => sys::CUevent_flags::CU_EVENT_DEFAULT,
+            Self::Sleeps => sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC,
+        }
+    }
+}
+
+/// A point in a stream.
 #[derive(Debug)]
 pub struct Event {
     context: Arc<Context>,
@@ -453,17 +462,27 @@ pub struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// A new event.
+    /// A new event with a time stamp.
     ///
     /// # Errors
     /// A device error.
     pub fn new(context: &Arc<Context>, waiting: Waiting) -> Result<Self> {
+        Self::with(context, waiting.flag() as u32)
+    }
+
+    /// A new event without a time stamp: what is behind it in its stream need not wait until one is written.
+    ///
+    /// # Errors
+    /// A device error.
+    pub fn mark(context: &Arc<Context>, waiting: Waiting) -> Result<Self> {
+        Self::with(context, waiting.flag() as u32 | sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32)
+    }
+
+    fn with(context: &Arc<Context>, flags: u32) -> Result<Self> {
         context.bind()?;
-        let flags = match waiting {
-            Waiting::Spins => sys::CUevent_flags::CU_EVENT_DEFAULT,
-            Waiting::Sleeps => sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC,
-        };
-        let raw = result::event::create(flags).map_err(|e| driver_error("cannot create a CUDA event", e))?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the context is current; writes one handle.
+        unsafe { sys::cuEventCreate(&mut raw, flags) }.result().map_err(|e| driver_error("cannot create a CUDA event", e))?;
         Ok(Self { context: Arc::clone(context), raw })
     }
 
@@ -488,9 +507,9 @@ impl Event {
     /// Nanoseconds from `self` to `later`, both having happened.
     ///
     /// # Errors
-    /// When one has not happened.
+    /// When one has not happened, or has no time stamp.
     pub fn elapsed_ns(&self, later: &Self) -> Result<u64> {
-        // SAFETY: both are alive and were recorded with time stamps.
+        // SAFETY: both are alive.
         let ms = unsafe { result::event::elapsed(self.raw, later.raw) }.map_err(|e| driver_error("cannot read a GPU timer", e))?;
         Ok((f64::from(ms) * 1e6) as u64)
     }

@@ -213,10 +213,14 @@ struct Lane {
     args: Vec<FrameArgs>,
     /// What `args` was made for.
     geometry: Geometry,
-    /// Before the upload, after it, after the kernels, after the download.
-    events: [Event; 4],
+    /// After the upload, after the kernels, after the download.
+    events: [Event; 3],
     /// After the download too, for a waiter that sleeps.
     done: Event,
+    /// Before the upload and at the same places as `events`, with the time: of the frames that are timed.
+    stamps: [Event; 4],
+    /// How many frames the one in flight stands for in the statistics; 0 if it is not timed.
+    weight: u64,
     /// In flight: the input, kept until its upload has run, and the slab that the download writes.
     frame: Option<Frame>,
     output: Option<Lease>,
@@ -284,9 +288,11 @@ impl Lane {
         let geometry = buffers.input_geometry();
         let mut args = Vec::with_capacity(program.launches.len());
         buffers.arguments(program, &geometry, &mut args)?;
-        let event = || Event::new(context, Waiting::Spins);
-        let events = [event()?, event()?, event()?, event()?];
-        let done = Event::new(context, Waiting::Sleeps)?;
+        let event = || Event::mark(context, Waiting::Spins);
+        let events = [event()?, event()?, event()?];
+        let done = Event::mark(context, Waiting::Sleeps)?;
+        let stamp = || Event::new(context, Waiting::Spins);
+        let stamps = [stamp()?, stamp()?, stamp()?, stamp()?];
         Ok(Self {
             id,
             program: Arc::clone(program),
@@ -295,6 +301,8 @@ impl Lane {
             geometry,
             events,
             done,
+            stamps,
+            weight: 0,
             frame: None,
             output: None,
             stream: Stream::new(context)?,
@@ -304,8 +312,8 @@ impl Lane {
         })
     }
 
-    /// Enqueues everything for `frame`. On error the lane must be dropped.
-    fn submit(&mut self, frame: Frame, output: Lease, layout: &FrameLayout, stats: &DeviceStats) -> Result<()> {
+    /// Enqueues everything for `frame`, which stands for `weight` frames in the statistics. On error the lane must be dropped.
+    fn submit(&mut self, frame: Frame, output: Lease, layout: &FrameLayout, stats: &DeviceStats, weight: u64) -> Result<()> {
         let contiguous = !matches!(frame.mem, FrameMem::Foreign { .. });
         let span = Geometry::of_span(&frame.layout).filter(|g| contiguous && (!self.textured || g.suits_textures()));
         let geometry = span.unwrap_or(self.buffers.input_geometry());
@@ -322,7 +330,10 @@ impl Lane {
         let frame = self.frame.insert(frame);
         let output = self.output.insert(output);
         let (stream, up, down) = (&self.stream, &self.transfers.up, &self.transfers.down);
-        let [started, uploaded, filtered, downloaded] = &self.events;
+        let [uploaded, filtered, downloaded] = &self.events;
+        let [before, after_upload, after_kernels, after_download] = &self.stamps;
+        let stamp = |event: &Event, stream: &Stream| if weight > 0 { event.record(stream) } else { Ok(()) };
+        self.weight = weight;
 
         if stats.trace.get().is_some() {
             self.transfers.anchor()?;
@@ -330,7 +341,7 @@ impl Lane {
         // The profiler lays what is enqueued within a range under it on the device's side too.
         let seq = frame.seq;
         let range = profile::range_on("upload", seq);
-        started.record(up)?;
+        stamp(before, up)?;
         if span.is_some() {
             let bytes = geometry.bytes - TAIL;
             let first = frame.plane_ptr(first_plane(&frame.layout));
@@ -347,12 +358,14 @@ impl Lane {
                 DeviceStats::add(&stats.upload_bytes, (copy.row_bytes * copy.rows) as u64);
             }
         }
+        stamp(after_upload, up)?;
         uploaded.record(up)?;
         drop(range);
         let range = profile::range_on("kernels", seq);
         stream.after(uploaded)?;
         // SAFETY: `args` was made from this lane's buffers; the stream is the lane's own, and the lane waits for it in drop.
         unsafe { enqueue(&self.program, &self.buffers, &self.args, stream) }?;
+        stamp(after_kernels, stream)?;
         filtered.record(stream)?;
         drop(range);
         let _range = profile::range_on("download", seq);
@@ -361,6 +374,7 @@ impl Lane {
         let bytes = end.min(output.len());
         // SAFETY: the lease is the lane's own until it is collected; the output buffer holds a whole packed slab.
         unsafe { down.download(output.as_ptr(), self.buffers.output.ptr(), bytes) }?;
+        stamp(after_download, down)?;
         downloaded.record(down)?;
         self.sleeper = self.transfers.sleeps.load(Ordering::Relaxed);
         if self.sleeper {
@@ -373,17 +387,27 @@ impl Lane {
 
     /// Waits for the frame. On error the lane must be dropped.
     fn collect(&mut self, layout: FrameLayout, stats: &DeviceStats) -> Result<Frame> {
-        let [started, uploaded, filtered, downloaded] = &self.events;
+        let [.., downloaded] = &self.events;
         self.stream.context().bind()?;
         if self.sleeper { self.done.wait() } else { downloaded.wait() }?;
-        let phases = [started.elapsed_ns(uploaded)?, uploaded.elapsed_ns(filtered)?, filtered.elapsed_ns(downloaded)?];
-        DeviceStats::add(&stats.upload_ns, phases[0]);
-        DeviceStats::add(&stats.kernel_ns, phases[1]);
-        DeviceStats::add(&stats.download_ns, phases[2]);
         DeviceStats::add(&stats.frames, 1);
+        if self.weight > 0 {
+            self.count_phases(stats)?;
+        }
         let empty = || Error::failed("cannot collect a frame", format!("lane {} carries none", self.id));
+        let (input, output) = (self.frame.take().ok_or_else(empty)?, self.output.take().ok_or_else(empty)?);
+        Ok(Frame { layout, time: input.time, seq: input.seq, born: input.born, mem: FrameMem::Slab(output) })
+    }
+
+    /// Adds the times of the frame that has come back, and notes them in the trace, if there is one.
+    fn count_phases(&self, stats: &DeviceStats) -> Result<()> {
+        let [before, uploaded, filtered, downloaded] = &self.stamps;
+        let phases = [before.elapsed_ns(uploaded)?, uploaded.elapsed_ns(filtered)?, filtered.elapsed_ns(downloaded)?];
+        for (counter, ns) in [&stats.upload_ns, &stats.kernel_ns, &stats.download_ns].into_iter().zip(phases) {
+            DeviceStats::add(counter, self.weight * ns);
+        }
         if let Some(trace) = stats.trace.get() {
-            let mut from = self.transfers.host_time(started)?;
+            let mut from = self.transfers.host_time(before)?;
             let frame = self.frame.as_ref().map(|f| f.seq);
             for (name, ns) in ["upload", "kernels", "download"].into_iter().zip(phases) {
                 let took = Duration::from_nanos(ns);
@@ -391,8 +415,21 @@ impl Lane {
                 from += took;
             }
         }
-        let (input, output) = (self.frame.take().ok_or_else(empty)?, self.output.take().ok_or_else(empty)?);
-        Ok(Frame { layout, time: input.time, seq: input.seq, born: input.born, mem: FrameMem::Slab(output) })
+        Ok(())
+    }
+}
+
+/// Every frame up to this one is timed, so that short runs have figures, then one in [`TIMED_OF`].
+const TIMED_FIRST: u64 = 64;
+/// A copy with a time stamp behind it keeps the next one waiting: 3 of 69 µs a frame at 1080p.
+const TIMED_OF: u64 = 16;
+
+/// How many frames the `index`th of a run stands for in the statistics; 0: it is not timed.
+fn weight(index: u64, traced: bool) -> u64 {
+    match (index < TIMED_FIRST || traced, index % TIMED_OF) {
+        (true, _) => 1,
+        (false, 0) => TIMED_OF,
+        (false, _) => 0,
     }
 }
 
@@ -423,6 +460,7 @@ struct Submit {
     shape: Shape,
     layout: FrameLayout,
     stats: Arc<DeviceStats>,
+    submitted: u64,
 }
 
 impl Submitter for Submit {
@@ -439,7 +477,8 @@ impl Submitter for Submit {
         self.context.bind()?;
         let ticket = Ticket { lane: lane.id, seq: frame.seq };
         let output = self.pool.lease()?;
-        lane.submit(frame, output, &self.layout, &self.stats)?;
+        lane.submit(frame, output, &self.layout, &self.stats, weight(self.submitted, self.stats.trace.get().is_some()))?;
+        self.submitted += 1;
         self.busy.send(lane).map_err(|_| Error::disconnected("filter"))?;
         due.push(ticket);
         Ok(())
@@ -511,7 +550,16 @@ pub fn build(context: &Arc<Context>, memory: Arc<dyn HostMem>, program: Program,
     }
     let stats = Arc::new(DeviceStats::default());
     let pool = Pool::new(memory, layout.slab_bytes, Arc::clone(&options.budget));
-    let submitter = Submit { context: Arc::clone(context), free: free_out, busy: busy_in, pool, shape, layout, stats: Arc::clone(&stats) };
+    let submitter = Submit {
+        context: Arc::clone(context),
+        free: free_out,
+        busy: busy_in,
+        pool,
+        shape,
+        layout,
+        stats: Arc::clone(&stats),
+        submitted: 0,
+    };
     let collector =
         Collect { free: free_in, busy: busy_out, layout, stats: Arc::clone(&stats), usual_wait: Duration::from_millis(1), transfers };
     Ok(Built { submitter: Box::new(submitter), collector: Box::new(collector), stats, notes })
@@ -553,6 +601,18 @@ mod tests {
         }
         // What makes the copies needed: a slab copied as it is would put every row but the first elsewhere.
         let shape = Shape { format: PixelFormat::yuv(8, 1, 1), width: 1920, height: 1080 };
-        assert_ne!(FrameLayout::packed(shape).unwrap().planes[0].pitch, Geometry::packed(shape, Element::Sample).planes[0].pitch);
+        assert_ne!(FrameLayout::packed(shape).unwrap().planes[1].pitch, Geometry::packed(shape, Element::Sample).planes[1].pitch);
+    }
+
+    #[test]
+    fn timed_frames_stand_for_all() {
+        let total = |frames: u64, traced| (0..frames).map(|i| weight(i, traced)).sum::<u64>();
+        for frames in [1, 50, 64, 80, 1600] {
+            assert_eq!(total(frames, false), frames);
+            assert_eq!(total(frames, true), frames);
+        }
+        // Two timed beyond the first, for 16 each.
+        assert_eq!((0..96).filter(|&i| weight(i, false) > 0).count(), 66);
+        assert!((0..96).all(|i| weight(i, true) == 1));
     }
 }

@@ -59,7 +59,7 @@ impl WholeEnd {
             Self { multiplier: rounding(scale * one) as i32, addend: (offset * one).round() as i32, shift }
         });
         let same = |end: &Self| {
-            sums().all(|sum| (sum * i64::from(end.multiplier) + i64::from(end.addend) >> end.shift).clamp(0, 255) == code(sum))
+            sums().all(|sum| ((sum * i64::from(end.multiplier) + i64::from(end.addend)) >> end.shift).clamp(0, 255) == code(sum))
         };
         ends.filter(|end| end.multiplier != 0).find(same)
     }
