@@ -2,11 +2,13 @@
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::cases::Case;
+use super::child::{Custody, Finished, Program, Watched};
 use super::race::{Clock, Settings, Subject, race, wrong_result};
 use super::row::{Row, Span, StageShare};
 use crate::cancel::Cancel;
@@ -21,6 +23,7 @@ use crate::synth::{Synth, SynthSpec};
 
 /// The raw input, and how to name it to both programs.
 pub(super) struct Raw {
+    _watched: Watched,
     path: tempfile::TempPath,
     spec: SynthSpec,
 }
@@ -30,13 +33,14 @@ impl Raw {
     ///
     /// # Errors
     /// No room for it.
-    pub fn new((width, height): (usize, usize), frames: u64) -> Result<Self> {
+    pub fn new((width, height): (usize, usize), frames: u64, custody: &Custody) -> Result<Self> {
         let failed = |e: std::io::Error| {
             Error::failed("cannot write the benchmark's raw input", e).hint("set TMPDIR to a folder with room, or lower --frames")
         };
         let spec = SynthSpec::parse(&format!("{width}x{height}@25"))?;
         let bytes = spec.shape.payload_bytes() as u64 * frames;
         let file = tempfile::Builder::new().prefix("convoy-bench-").suffix(".yuv").tempfile_in(scratch_folder(bytes)).map_err(failed)?;
+        let watched = custody.watch(file.path());
         let mut out = BufWriter::new(file.as_file());
         let mut source = Synth::new(spec, Some(frames), Arc::new(Heap), Budget::new(1 << 30), Cancel::new())?;
         while let Item::Frame(frame) = source.next()? {
@@ -48,7 +52,7 @@ impl Raw {
         }
         out.flush().map_err(failed)?;
         drop(out);
-        Ok(Self { path: file.into_temp_path(), spec })
+        Ok(Self { _watched: watched, path: file.into_temp_path(), spec })
     }
 
     fn shape(&self) -> Shape {
@@ -81,22 +85,31 @@ fn scratch_folder(bytes: u64) -> PathBuf {
     if shm.is_dir() && available.is_some_and(|free| bytes < free as u64 / 3) { shm.to_path_buf() } else { std::env::temp_dir() }
 }
 
-/// Our row and, with `with_ffmpeg`, ffmpeg's.
+/// What the pipeline level needs for every case.
+pub(super) struct Bench<'a> {
+    pub args: &'a BenchArgs,
+    pub raw: &'a Raw,
+    pub ours: &'a Rc<Program>,
+    /// None where there is none.
+    pub ffmpeg: Option<&'a Rc<Program>>,
+    pub clock: &'a dyn Clock,
+}
+
+/// Our row and, where it is there, ffmpeg's.
 ///
 /// # Errors
 /// Convoy's own program file is not to be found.
-pub(super) fn rows(args: &BenchArgs, raw: &Raw, case: &Case, with_ffmpeg: bool, clock: &dyn Clock) -> Result<Vec<Row>> {
+pub(super) fn rows(bench: &Bench<'_>, case: &Case) -> Result<Vec<Row>> {
+    let Bench { args, raw, clock, .. } = *bench;
     let exe = std::env::current_exe().map_err(|e| Error::failed("cannot find convoy's own program file", e))?;
     let frames = args.frames;
-    let mut ours = Process::ours(args, raw, case, exe);
-    let mut theirs = Process::theirs(raw, case, frames);
+    let mut ours = Process::ours(bench, case, exe);
+    let mut theirs = bench.ffmpeg.map(|ffmpeg| Process::theirs(raw, case, frames, ffmpeg));
     let repetitions = usize::try_from(args.runs.unwrap_or(3)).unwrap_or(3);
     let settings =
         Settings { warm_up: Duration::ZERO, repetition: Duration::ZERO, least: repetitions, most: repetitions, budget: Duration::ZERO };
     let mut contenders: Vec<&mut dyn Subject> = vec![&mut ours];
-    if with_ffmpeg {
-        contenders.push(&mut theirs);
-    }
+    contenders.extend(theirs.as_mut().map(|theirs| theirs as &mut dyn Subject));
     let outcomes = race(clock, &mut contenders, &settings);
     let mut rows = Vec::new();
     for (index, outcome) in outcomes.into_iter().enumerate() {
@@ -125,7 +138,7 @@ pub(super) fn rows(args: &BenchArgs, raw: &Raw, case: &Case, with_ffmpeg: bool, 
 
 /// A program that filters the raw file.
 struct Process {
-    name: &'static str,
+    program: Rc<Program>,
     frames: u64,
     command: Box<dyn Fn() -> Command>,
     check: Box<dyn Fn() -> Result<Comparison>>,
@@ -134,7 +147,8 @@ struct Process {
 }
 
 impl Process {
-    fn ours(args: &BenchArgs, raw: &Raw, case: &Case, exe: PathBuf) -> Self {
+    fn ours(bench: &Bench<'_>, case: &Case, exe: PathBuf) -> Self {
+        let Bench { args, raw, .. } = *bench;
         let (path, size, graph, backend) = (raw.path.to_path_buf(), raw.size(), case.graph.clone(), args.backend.name());
         let base = move || {
             let mut command = Command::new(&exe);
@@ -152,17 +166,17 @@ impl Process {
             command
         };
         let samples = 2 * raw.shape().payload_bytes() as u64;
-        let checked = base.clone();
+        let (checked, program) = (base.clone(), Rc::clone(bench.ours));
         let check = move || {
             let mut command = checked();
             command.args(["--frames", "2", "--verify", "1"]);
-            let text = String::from_utf8_lossy(&output_of("convoy", command)?.stderr).into_owned();
+            let text = output_of(&program, command)?.stderr;
             verified(&text, samples).ok_or_else(|| wrong_result("convoy", format!("no word of a comparison in '{}'", text.trim())))
         };
-        Self { name: "convoy", frames: args.frames, command: Box::new(base), check: Box::new(check), output: String::new() }
+        Self { program: Rc::clone(bench.ours), frames: args.frames, command: Box::new(base), check: Box::new(check), output: String::new() }
     }
 
-    fn theirs(raw: &Raw, case: &Case, frames: u64) -> Self {
+    fn theirs(raw: &Raw, case: &Case, frames: u64, ffmpeg: &Rc<Program>) -> Self {
         let (path, size, graph) = (raw.path.to_path_buf(), raw.size(), case.peer.clone());
         let base = move || {
             let mut command = Command::new("ffmpeg");
@@ -172,13 +186,13 @@ impl Process {
             command.args(["-vf", &graph]);
             command
         };
-        let checked = base.clone();
+        let (checked, program) = (base.clone(), Rc::clone(ffmpeg));
         let (shape, picture, own) = (raw.shape(), raw.picture(), case.graph.clone());
         let picture = picture.map_err(|e| e.to_string());
         let check = move || {
             let mut command = checked();
             command.args(["-frames:v", "1", "-f", "rawvideo", "-pix_fmt", "yuv420p", "-"]);
-            let samples = output_of("ffmpeg", command)?.stdout;
+            let samples = output_of(&program, command)?.stdout;
             let wrong = |why: String| wrong_result("ffmpeg", why);
             let picture = picture.as_ref().map_err(|e| wrong(e.clone()))?;
             let plan = filter::plan(&filter::parse(&own)?, shape)?;
@@ -190,7 +204,7 @@ impl Process {
             command.args(["-f", "null", "-"]);
             command
         };
-        Self { name: "ffmpeg", frames, command: Box::new(command), check: Box::new(check), output: String::new() }
+        Self { program: Rc::clone(ffmpeg), frames, command: Box::new(command), check: Box::new(check), output: String::new() }
     }
 
     /// A few frames of one more, shorter run, from its trace; None if that does not work out, since no figure depends on it.
@@ -198,7 +212,7 @@ impl Process {
         let file = tempfile::NamedTempFile::new().ok()?;
         let mut command = (self.command)();
         command.arg("--trace").arg(file.path()).args(["--frames", &(SHOWN_FROM + SHOWN + 10).min(self.frames).to_string()]);
-        output_of(self.name, command).ok()?;
+        output_of(&self.program, command).ok()?;
         let trace = serde_json::from_str(&std::fs::read_to_string(file.path()).ok()?).ok()?;
         let first = SHOWN_FROM.min(self.frames.saturating_sub(SHOWN));
         Some(spans(&trace, first..first + SHOWN))
@@ -236,16 +250,15 @@ impl Subject for Process {
     }
 
     fn run(&mut self, _first: usize, _frames: usize) -> Result<Option<f64>> {
-        self.output = String::from_utf8_lossy(&output_of(self.name, (self.command)())?.stdout).into_owned();
+        self.output = String::from_utf8_lossy(&output_of(&self.program, (self.command)())?.stdout).into_owned();
         Ok(None)
     }
 }
 
-fn output_of(name: &str, mut command: Command) -> Result<std::process::Output> {
-    let output = command.stdin(Stdio::null()).output().map_err(|e| Error::failed(format!("cannot start {name}"), e))?;
+fn output_of(program: &Program, command: Command) -> Result<Finished> {
+    let output = program.output(command)?;
     if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::failed(format!("{name} failed in the benchmark"), text.trim()));
+        return Err(Error::failed(format!("{} failed in the benchmark", program.name), output.stderr.trim()));
     }
     Ok(output)
 }
@@ -312,7 +325,7 @@ mod tests {
 
     #[test]
     fn the_raw_file_holds_every_sample_and_goes_away() {
-        let raw = Raw::new((33, 17), 4).unwrap();
+        let raw = Raw::new((33, 17), 4, &Custody::default()).unwrap();
         let path = raw.path().to_path_buf();
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!(bytes.len(), 4 * (33 * 17 + 2 * 17 * 9));

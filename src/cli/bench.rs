@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::Backend;
-use super::values::{parse_batch, parse_lanes, parse_percent, parse_seconds, parse_window};
+use super::values::{parse_batch, parse_lanes, parse_limit, parse_percent, parse_seconds, parse_window};
 use crate::axes::{self, Planes, SampleType, parse_size as parse_named_size};
 use crate::bench::plan::Kind;
 use crate::filter::Border;
@@ -82,6 +82,10 @@ pub struct BenchArgs {
     /// PyTorch. Each is compared with the reference first; what is absent is said. ffmpeg stands beside whole runs anyway.
     #[arg(long, help_heading = "Measuring")]
     pub peers: bool,
+    /// Seconds that another program may take for one answer, and a whole run for its end: then it is stopped, its row says so, and the bench
+    /// goes on. One that is stopped twice in a row is not asked again.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_limit, default_value = "120", help_heading = "Measuring")]
+    pub peer_limit: std::time::Duration,
     /// Store which variant is fastest on this GPU for each case of the kernel level; `auto` uses it from then on.
     #[arg(long, help_heading = "Measuring")]
     pub tune: bool,

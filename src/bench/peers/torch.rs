@@ -1,6 +1,6 @@
 //! PyTorch on the GPU: 32-bit floats and halves.
 
-use super::process::{Process, start_python};
+use super::process::{Process, Ward, start_python};
 use super::{Call, gaussian, joined, mean_weights};
 use crate::axes::SampleType;
 use crate::bench::plan::{Case, Kind};
@@ -11,8 +11,8 @@ use crate::tensor::{Pooling, Reduce};
 ///
 /// # Errors
 /// Why there is none, in a word.
-pub(super) fn start(device: usize) -> Result<Process, String> {
-    start_python("PyTorch", include_str!("torch.py"), &[device.to_string()])
+pub(super) fn start(device: usize, ward: &Ward) -> Result<Process, String> {
+    start_python("PyTorch", include_str!("torch.py"), &[device.to_string()], ward)
 }
 
 /// PyTorch's calls for a frame of floats. Its layers know the border of zeros alone; edges are repeated by padding first.
