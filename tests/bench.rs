@@ -367,7 +367,7 @@ fn whole_runs_stand_beside_ffmpegs_and_name_the_stage_that_limits() {
         "--size",
         "160x90",
         "--frames",
-        "20",
+        "200",
         "--runs",
         "2",
         "--lanes",
@@ -387,6 +387,14 @@ fn whole_runs_stand_beside_ffmpegs_and_name_the_stage_that_limits() {
         "{}",
         by("ffmpeg")
     );
+    // Both did the same, and the start of each is told.
+    assert!(by("convoy")["frames"] == 200 && by("ffmpeg")["frames"] == 200, "{}", by("ffmpeg"));
+    for program in ["convoy", "ffmpeg"] {
+        let row = by(program);
+        let (start_up, whole) = (row["start_up_ms"].as_f64().unwrap(), row["time_us"]["median"].as_f64().unwrap() * 200.0 / 1e3);
+        assert!(start_up > 0.0 && start_up < whole, "{row}");
+        assert!(row["net_fps"].as_f64().unwrap() > row["fps"].as_f64().unwrap() && row["time_us"]["count"] == 2, "{row}");
+    }
     let looped = found.iter().find(|r| r["level"] == "loop").unwrap();
     assert!(looped["fps"].as_f64().unwrap() > 0.0 && looped["lanes"] == 2);
 }

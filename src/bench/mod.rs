@@ -13,6 +13,7 @@ mod environment;
 pub mod frames;
 mod html;
 mod kernel;
+mod length;
 mod looped;
 mod peers;
 pub mod plan;
@@ -172,8 +173,10 @@ impl<'a> Session<'a> {
         let [ours, ffmpeg] = ["convoy", "ffmpeg"].map(|name| Rc::new(Program::new(name, self.custody, args.peer_limit)));
         for size in sizes {
             let raw = whole::Raw::new(size, args.frames, self.custody)?;
-            let runs = args.runs.unwrap_or(3);
-            self.print(&format!("{}x{} 4:2:0 8-bit, {} frames, raw file to null, median of {runs} runs\n", size.0, size.1, args.frames))?;
+            self.print(&format!(
+                "{}x{} 4:2:0 8-bit, raw file to null, whole processes; net: without start-up, which is a run on one frame\n",
+                size.0, size.1
+            ))?;
             self.print(&table::pipeline_heading(self.style))?;
             for case in &cases {
                 if with_ffmpeg && ffmpeg.given_up() {

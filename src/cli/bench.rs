@@ -69,10 +69,10 @@ pub struct BenchArgs {
     /// Frames that count as one at the kernel level; a list (default: 1).
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_batch, help_heading = "Axes")]
     pub batch: Vec<usize>,
-    /// Frames per run of the pipeline level.
-    #[arg(long, value_name = "N", default_value_t = 150, value_parser = clap::value_parser!(u64).range(10..), help_heading = "Measuring")]
-    pub frames: u64,
-    /// Repetitions per row; the median counts (default: 3 of whole runs, 11 to 101 of kernels).
+    /// Frames per run of the pipeline level, the same for both programs (default: as many as keep Convoy filtering for a second, 100 at least).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=1_000_000), help_heading = "Measuring")]
+    pub frames: Option<u64>,
+    /// Repetitions per row; the median counts (default: 3 of whole runs, fewer where one takes more than 10 s; 11 to 101 of kernels).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "Measuring")]
     pub runs: Option<u64>,
     /// Seconds that each kernel row runs before it is timed.
