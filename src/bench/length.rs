@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::race::Clock;
 use crate::error::Result;
 
-/// Filtering per run, start-up not counted: "a second at least", with what a short run overestimates.
-const FILTERING: Duration = Duration::from_millis(1200);
+/// Filtering per run, start-up not counted: a second, and what a short run overestimates a frame by.
+const FILTERING: Duration = Duration::from_millis(1050);
 /// A short run that tells the time per frame filters this long.
 const PROBE: Duration = Duration::from_millis(250);
 /// Frames of the first short run.
@@ -38,7 +38,7 @@ pub(super) fn start_up(clock: &dyn Clock, run: &mut Run<'_>) -> Result<Duration>
     Ok(timed(clock, run, 1)?.min(timed(clock, run, 1)?))
 }
 
-/// Frames that a program with this start-up filters for about 1.2 s.
+/// Frames that a program with this start-up filters for about a second.
 ///
 /// # Errors
 /// The program's own.
@@ -103,11 +103,11 @@ mod tests {
     fn a_run_filters_for_its_time_whatever_the_start_costs() {
         // 916 fps behind a start of 80 ms: 150 frames would be half start-up.
         let (start, frames, asked) = Fake::new(80, 1092).measure();
-        assert_eq!((start, frames), (Duration::from_millis(80), 1100));
+        assert_eq!((start, frames), (Duration::from_millis(80), 970));
         // 25 frames filter for 26 ms, 100 for 108, 400 for 436: that is enough to tell.
         assert_eq!(asked, [1, 1, 1, 25, 100, 400]);
         // A device that takes longer to open changes nothing in it.
-        assert_eq!(Fake::new(600, 1092).measure().1, 1100);
+        assert_eq!(Fake::new(600, 1092).measure().1, 970);
         let (_, frames, asked) = Fake::new(80, 13_000).measure();
         assert_eq!((frames, asked), (100, vec![1, 1, 1, 25]));
         // Slow ones run long enough anyway, tiny frames end somewhere.

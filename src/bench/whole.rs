@@ -182,8 +182,8 @@ pub(super) fn rows(bench: &Bench<'_>, case: &Case) -> Result<Vec<Row>> {
 
 /// Runs of each program, unless the user says how many …
 const RUNS: usize = 3;
-/// … or a program has been running this long: one that takes a minute is known well enough.
-const BUDGET: Duration = Duration::from_secs(30);
+/// … or a program has been running this long: one that takes half a minute is known well enough.
+const BUDGET: Duration = Duration::from_secs(20);
 
 /// A program that filters the raw file.
 struct Process {
