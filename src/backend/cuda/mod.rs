@@ -31,6 +31,7 @@ pub mod measure;
 pub mod pack;
 pub mod pinned;
 pub mod spec;
+mod table;
 pub mod tensor;
 mod texture;
 pub mod tuning;
