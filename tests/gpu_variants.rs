@@ -14,7 +14,7 @@ use convoy::backend::BuildOptions;
 use convoy::backend::Device;
 use convoy::backend::cuda::measure::Settings;
 use convoy::backend::cuda::tuning::{Tuning, tune_into};
-use convoy::backend::cuda::variants::{Machine, TABLE, Task, Variant, family, pick};
+use convoy::backend::cuda::variants::{Machine, TABLE, Task, Variant, pick};
 use convoy::backend::cuda::{self, Cuda};
 use convoy::filter::Border;
 use convoy::filter::plan::{Direct, Plan, PlaneOp};
@@ -121,7 +121,7 @@ fn rows(plan: &Plan) -> (Vec<&'static Variant>, Task) {
     // Planes of one component and of two (semi-planar chroma): a row must do both.
     let tasks = Task::of_step(&plan.steps[0]);
     let rows = TABLE.iter().filter(|row| wanted(row.name));
-    let rows = rows.filter(|row| tasks.iter().all(|task| row.family == family(&task.op) && row.specs(task).is_ok()));
+    let rows = rows.filter(|row| tasks.iter().all(|task| row.specs(task).is_ok()));
     let available = rows.filter(|row| match tasks.iter().try_for_each(|task| row.supports(task)) {
         Ok(()) => true,
         Err(why) => {
@@ -382,7 +382,7 @@ fn measured_times_are_stored_and_decide() {
     assert!(times.ranked().len() >= 5 && times.ranked().iter().all(|&(_, us)| us > 0.0));
     let machine = Machine::of(gpu.info());
     let choice = pick(&task, "", None, machine, Some(times)).unwrap();
-    let exact = |name: &str| TABLE.iter().any(|row| row.name == name && row.family == "direct" && row.slack(&task) == 0.0);
+    let exact = |name: &str| TABLE.iter().any(|row| row.name == name && row.families.contains(&"direct") && row.slack(&task) == 0.0);
     assert_eq!(Some(choice.row.name), times.ranked().into_iter().map(|(name, _)| name).find(|name| exact(name)));
     assert!(choice.why.contains("measured"), "{}", choice.why);
     // Whatever the model says, the measurement overrules it.

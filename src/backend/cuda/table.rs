@@ -19,11 +19,14 @@ use super::{lower_direct, lower_tensor, lower_tensor8};
 use crate::filter::plan::PlaneOp;
 use crate::frame::Sample;
 
+/// Kernels of weights. Rows of both take a separable one as the outer product that it is.
+const WEIGHTED: &[&str] = &["direct", "separable"];
+
 /// Every row; within a family the baseline first.
 pub static TABLE: &[Variant] = &[
     Variant {
         name: "vector",
-        family: "copy",
+        families: &["copy"],
         about: "planes that pass: 16 bytes per thread, read once, written once",
         lower: |task| {
             // Whatever lies outside is not read.
@@ -34,14 +37,14 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "naive",
-        family: "separable",
+        families: &["separable"],
         about: "a thread per sample, all taps from global memory (L1), blocks of 32x8; up to 127x127 taps",
         lower: lower_separable_naive,
         cost: |task| naive_cost(task, taps_of(task)),
     },
     Variant {
         name: "fused",
-        family: "separable",
+        families: &["separable"],
         about: "both passes in one launch, column sums in registers, row sums through shared memory; tiles of 128 columns less the halo, radius up to 32",
         lower: |task| match &task.op {
             PlaneOp::Separable(op) => lower_fused(task, op),
@@ -54,7 +57,7 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "tensor",
-        family: "separable",
+        families: &["separable"],
         about: "both passes as products with banded Toeplitz matrices on tensor cores, weights and sums as two halves each; tiles of 128x64, samples of up to 10 bits, radius up to 32",
         lower: |task| match &task.op {
             PlaneOp::Separable(op) => lower_tensor::separable(task, op),
@@ -67,7 +70,7 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "tensor8",
-        family: "separable",
+        families: &["separable"],
         about: "as tensor, in whole numbers: 8-bit samples as they are, weights and first sums in 16 bits as two bytes each; tiles of 128x32 to 128x128, weights of at least 0 that add up to 1 at most, radius up to 32",
         lower: |task| match &task.op {
             PlaneOp::Separable(op) => lower_tensor8::separable(task, op),
@@ -81,7 +84,7 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "separable",
-        family: "separable",
+        families: &["separable"],
         about: "two launches through a float plane in device memory, any radius; 8 sums per thread",
         lower: |task| match &task.op {
             PlaneOp::Separable(op) => Ok(lower_two_pass(task, op)),
@@ -94,14 +97,14 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "naive",
-        family: "direct",
+        families: &["direct"],
         about: "a thread per sample, all taps from global memory (L1), blocks of 32x8; any size",
         lower: lower_direct_naive,
         cost: |task| naive_cost(task, taps_of(task)),
     },
     Variant {
         name: "registers",
-        family: "direct",
+        families: &["direct"],
         about: "up to 3x3 taps on float samples, 4x4 sums per thread in registers, neighbours by shuffle: no shared memory, no barrier",
         lower: |task| match &task.op {
             PlaneOp::Direct(op) => lower_direct::registers(task, op),
@@ -111,7 +114,7 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "coarsened",
-        family: "direct",
+        families: &["direct"],
         about: "tile and halo as floats in shared memory, 4x4 sums per thread in registers; unrolled up to 121 taps, in bands of 16 rows beyond",
         lower: |task| match &task.op {
             PlaneOp::Direct(op) => lower_tiled(task, op),
@@ -121,7 +124,7 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "integer",
-        family: "direct",
+        families: &["direct"],
         about: "whole weights from -128 to 127 on 8-bit samples, four taps per instruction, 8x4 exact sums per thread in registers; up to 9x9 taps",
         lower: |task| match &task.op {
             PlaneOp::Direct(op) => lower_direct::integer(task, op),
@@ -134,7 +137,7 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "tensor",
-        family: "direct",
+        families: &["direct"],
         about: "a product with a banded Toeplitz matrix per row of weights on tensor cores, weights (and floats) in two parts; tiles of 128x64 or 128x32, integer samples of up to 10 bits or floats, up to 65x65 taps",
         lower: |task| match &task.op {
             PlaneOp::Direct(op) => lower_tensor::direct(task, op),
@@ -151,14 +154,14 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "naive",
-        family: "box",
+        families: &["box"],
         about: "a thread per sample, the whole window from global memory (L1); one pass, windows up to 16129 samples",
         lower: lower_box_naive,
         cost: |task| naive_cost(task, taps_of(task)),
     },
     Variant {
         name: "fused",
-        family: "box",
+        families: &["box"],
         about: "one launch. 8 bits, one pass, radius up to 31: packed column sums by prefix sums down, windows slide across two samples an instruction. Radius times power up to 32: the fused separable kernel. Deeper samples up to 31: column sums slide down 8 rows, windows from a prefix sum across the warp",
         lower: |task| match &task.op {
             PlaneOp::Box(op) => lower_box_fused(task, *op),
@@ -171,7 +174,7 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "running",
-        family: "box",
+        families: &["box"],
         about: "one launch per direction and pass through device memory, windows as differences of prefix sums, or sliding down from them where one pass fits 32 bits: any radius, any number of passes",
         lower: |task| match &task.op {
             PlaneOp::Box(op) => Ok(lower_box_running(task, *op)),
@@ -187,14 +190,14 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "naive",
-        family: "unsharp",
+        families: &["unsharp"],
         about: "a thread per sample, 64-bit integer sums, all taps from global memory (L1); any size",
         lower: lower_unsharp_naive,
         cost: |task| naive_cost(task, 2.0 * taps_of(task)),
     },
     Variant {
         name: "fused",
-        family: "unsharp",
+        families: &["unsharp"],
         about: "binomial blur and formula in one launch, sums exact in float: sizes up to depth + size_x + size_y <= 26",
         lower: |task| match &task.op {
             PlaneOp::Unsharp(op) => lower_unsharp_fused(task, *op),
@@ -207,7 +210,7 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "naive",
-        family: "gradient",
+        families: &["gradient"],
         about: "a thread per sample, nine samples from global memory (L1)",
         lower: |task| match &task.op {
             PlaneOp::Gradient(op) => Ok(vec![gradient_spec(task, op, "naive.cu", "gradient__naive").tile(32, 8).threads(256)]),
@@ -217,7 +220,7 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "tiled",
-        family: "gradient",
+        families: &["gradient"],
         about: "4x4 samples per thread in registers, neighbours by shuffle; tiles of 120x16",
         lower: |task| match &task.op {
             PlaneOp::Gradient(op) => Ok(vec![lower_gradient_tiled(task, op)]),
@@ -227,28 +230,28 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "naive",
-        family: "compass",
+        families: &["compass"],
         about: "a thread per sample, nine samples from global memory (L1)",
         lower: lower_compass_naive,
         cost: |task| naive_cost(task, 16.0),
     },
     Variant {
         name: "tiled",
-        family: "compass",
+        families: &["compass"],
         about: "4x4 samples per thread in registers, neighbours by shuffle, all eight kernels from one window; tiles of 120x16",
         lower: lower_compass_tiled,
         cost: |task| Cost { bytes: io_bytes(task), instructions: 45.0, launches: 1.0 },
     },
     Variant {
         name: "naive",
-        family: "extremum",
+        families: &["extremum"],
         about: "a thread per sample, the whole window from global memory (L1); windows up to 16129 samples",
         lower: lower_extremum_naive,
         cost: |task| naive_cost(task, taps_of(task)),
     },
     Variant {
         name: "fused",
-        family: "extremum",
+        families: &["extremum"],
         about: "one launch: van Herk's method down 4 or 8 rows in registers, then across four columns a lane, 16-bit pairs; radius up to 31",
         lower: lower_extremum_fused,
         cost: |task| {
@@ -258,7 +261,7 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "running",
-        family: "extremum",
+        families: &["extremum"],
         about: "the fused kernel up to radius 15, then passes that make the window five times as large each, 25 reads per sample: any radius",
         lower: lower_extremum_running,
         cost: |task| {
@@ -269,42 +272,42 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "naive",
-        family: "morphology",
+        families: &["morphology"],
         about: "a thread per sample, nine samples from global memory (L1)",
         lower: lower_morphology_naive,
         cost: |task| naive_cost(task, 9.0),
     },
     Variant {
         name: "tiled",
-        family: "morphology",
+        families: &["morphology"],
         about: "4x4 samples per thread in registers, neighbours by shuffle; tiles of 120x16",
         lower: lower_morphology_tiled,
         cost: |task| Cost { bytes: io_bytes(task), instructions: 25.0, launches: 1.0 },
     },
     Variant {
         name: "naive",
-        family: "median",
+        families: &["median"],
         about: "a thread per sample, the window read from global memory (L1) once per bit of a sample; any size",
         lower: lower_median_naive,
         cost: |task| naive_cost(task, taps_of(task) * f64::from(task.format().depth)),
     },
     Variant {
         name: "network",
-        family: "median",
+        families: &["median"],
         about: "selection network in registers, two samples of 16 bits per instruction, sorted columns lent by shuffle; radius up to 2, any rank",
         lower: lower_median_network,
         cost: |task| Cost { bytes: io_bytes(task), instructions: 4.0 * taps_of(task) + 10.0, launches: 1.0 },
     },
     Variant {
         name: "levels",
-        family: "median",
+        families: &["median"],
         about: "counts of samples at a level or above, four to a word, level by level where a tile needs it; 8-bit samples, windows of up to 255, tiles of 496x18",
         lower: lower_median_levels,
         cost: |task| Cost { bytes: io_bytes(task), instructions: 1100.0, launches: 1.0 },
     },
     Variant {
         name: "select",
-        family: "median",
+        families: &["median"],
         about: "rank found bit by bit, the window in shared memory, four samples per thread; tiles of 32x16 whose windows fit 46 KiB",
         lower: lower_median_select,
         cost: |task| Cost {
@@ -315,28 +318,28 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "naive",
-        family: "pool",
+        families: &["pool"],
         about: "a thread per sample that is written, its window from global memory (L1); any size",
         lower: lower_pool_naive,
         cost: |task| naive_cost(task, taps_of(task)),
     },
     Variant {
         name: "tiled",
-        family: "pool",
+        families: &["pool"],
         about: "four samples per thread from the samples that their windows span, unrolled; windows up to 7x7",
         lower: lower_pool_tiled,
         cost: |task| Cost { bytes: io_bytes(task), instructions: 2.5 * taps_of(task) + 15.0, launches: 1.0 },
     },
     Variant {
         name: "naive",
-        family: "pixelate",
+        families: &["pixelate"],
         about: "a thread per sample, its whole block from global memory (L1); blocks up to 16129 samples",
         lower: lower_pixelate_naive,
         cost: |task| naive_cost(task, taps_of(task)),
     },
     Variant {
         name: "blocks",
-        family: "pixelate",
+        families: &["pixelate"],
         about: "a warp per block of pixels (128 threads above 1024 samples) sums it and writes it: each sample read once; any size",
         lower: lower_pixelate_blocks,
         cost: |task| {
@@ -346,108 +349,59 @@ pub static TABLE: &[Variant] = &[
     },
     Variant {
         name: "constant",
-        family: "direct",
-        about: "a thread per sample, all taps from global memory (L1), weights in constant memory; block size 32x8 or as named",
+        families: WEIGHTED,
+        about: "a thread per sample, all taps from global memory (L1), weights in constant memory; block size 32x8 or as named; a separable kernel as its outer product",
         lower: lower_constant,
         cost: |task| Cost { instructions: 9.0 * taps_of(task) + 40.0, ..naive_cost(task, 0.0) },
     },
     Variant {
         name: "tiled",
-        family: "direct",
-        about: "a thread per sample, tile and halo as floats in shared memory (48 KiB); block size 32x8 or as named",
+        families: WEIGHTED,
+        about: "a thread per sample, tile and halo as floats in shared memory (48 KiB); block size 32x8 or as named; a separable kernel as its outer product",
         lower: lower_plain_tile,
         cost: |task| Cost { instructions: 5.0 * taps_of(task) + 60.0, ..naive_cost(task, 0.0) },
     },
     Variant {
         name: "texture",
-        family: "direct",
-        about: "a thread per sample, all taps through the texture unit with its border modes (not reflect101)",
+        families: WEIGHTED,
+        about: "a thread per sample, all taps through the texture unit with its border modes (not reflect101); a separable kernel as its outer product",
         lower: lower_texture,
         cost: |task| Cost { instructions: 20.0 * taps_of(task) + 40.0, ..naive_cost(task, 0.0) },
     },
     Variant {
         name: "winograd",
-        family: "direct",
-        about: "F(2x2,3x3): 16 products for 4 samples, a tile per thread in registers; kernels up to 3x3",
+        families: WEIGHTED,
+        about: "F(2x2,3x3): 16 products for 4 samples, a tile per thread in registers; kernels up to 3x3; a separable kernel as its outer product",
         lower: lower_winograd2,
         cost: |task| Cost { bytes: io_bytes(task), instructions: 70.0, launches: 1.0 },
     },
     Variant {
         name: "winograd4",
-        family: "direct",
-        about: "F(4x4,3x3): 36 products for 16 samples, a tile per thread in registers; kernels up to 3x3",
+        families: WEIGHTED,
+        about: "F(4x4,3x3): 36 products for 16 samples, a tile per thread in registers; kernels up to 3x3; a separable kernel as its outer product",
         lower: lower_winograd4,
         cost: |task| Cost { bytes: io_bytes(task), instructions: 60.0, launches: 1.0 },
     },
     Variant {
         name: "gemm",
-        family: "direct",
-        about: "im2col in strips of 16 samples, then cuBLAS; the matrix in pieces of 256 MiB through device memory",
+        families: WEIGHTED,
+        about: "im2col in strips of 16 samples, then cuBLAS; the matrix in pieces of 256 MiB through device memory; a separable kernel as its outer product",
         lower: lower_gemm,
         cost: gemm_cost,
     },
     Variant {
         name: "fft",
-        family: "direct",
-        about: "overlapping tiles of 16 to 1024 a side through cuFFT: cost does not grow with the kernel; up to 127x127 taps",
+        families: WEIGHTED,
+        about: "overlapping tiles of 16 to 1024 a side through cuFFT: cost does not grow with the kernel; up to 127x127 taps; a separable kernel as its outer product",
         lower: lower_fft,
         cost: fft_cost,
-    },
-    Variant {
-        name: "constant",
-        family: "separable",
-        about: "a thread per sample, all taps of the outer product from global memory (L1), weights in constant memory; block size 32x8 or as named",
-        lower: lower_constant,
-        cost: |task| Cost { instructions: 9.0 * taps_of(task) + 40.0, ..naive_cost(task, 0.0) },
-    },
-    Variant {
-        name: "tiled",
-        family: "separable",
-        about: "a thread per sample, tile and halo of the outer product as floats in shared memory (48 KiB); block size 32x8 or as named",
-        lower: lower_plain_tile,
-        cost: |task| Cost { instructions: 5.0 * taps_of(task) + 60.0, ..naive_cost(task, 0.0) },
     },
     Variant {
         name: "coarsened",
-        family: "separable",
+        families: &["separable"],
         about: "the outer product: tile and halo as floats in shared memory, 4x4 sums per thread in registers",
         lower: lower_coarsened,
         cost: |task| Cost { bytes: io_bytes(task), instructions: 1.15 * taps_of(task) + 12.0, launches: 1.0 },
-    },
-    Variant {
-        name: "texture",
-        family: "separable",
-        about: "a thread per sample, all taps of the outer product through the texture unit with its border modes (not reflect101)",
-        lower: lower_texture,
-        cost: |task| Cost { instructions: 20.0 * taps_of(task) + 40.0, ..naive_cost(task, 0.0) },
-    },
-    Variant {
-        name: "winograd",
-        family: "separable",
-        about: "F(2x2,3x3) of the outer product: 16 products for 4 samples, a tile per thread in registers; kernels up to 3x3",
-        lower: lower_winograd2,
-        cost: |task| Cost { bytes: io_bytes(task), instructions: 70.0, launches: 1.0 },
-    },
-    Variant {
-        name: "winograd4",
-        family: "separable",
-        about: "F(4x4,3x3) of the outer product: 36 products for 16 samples, a tile per thread in registers; kernels up to 3x3",
-        lower: lower_winograd4,
-        cost: |task| Cost { bytes: io_bytes(task), instructions: 60.0, launches: 1.0 },
-    },
-    Variant {
-        name: "gemm",
-        family: "separable",
-        about: "im2col of the outer product in strips of 16 samples, then cuBLAS; the matrix in pieces of 256 MiB through device memory",
-        lower: lower_gemm,
-        cost: gemm_cost,
-    },
-    Variant {
-        name: "fft",
-        family: "separable",
-        about: "overlapping tiles of 16 to 1024 a side through cuFFT of the outer product: cost does not grow with the kernel; up to 127x127 taps",
-        lower: lower_fft,
-        cost: fft_cost,
     },
 ];
 

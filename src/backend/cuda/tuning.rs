@@ -20,7 +20,7 @@ use super::Cuda;
 use super::compile::CODE;
 use super::device::DeviceInfo;
 use super::measure::{Settings, measure};
-use super::variants::{TABLE, Task, family};
+use super::variants::{TABLE, Task};
 use crate::error::{Error, Result};
 use crate::filter::plan::{Plan, PlaneOp, Step};
 
@@ -232,7 +232,7 @@ fn measure_rows(cuda: &Cuda, step: &Step, task: &Task, settings: Settings) -> Re
     let plan = Plan { input: step.input, steps: vec![alone] };
     let mut times = Times::default();
     let mut last = None;
-    for row in TABLE.iter().filter(|row| row.family == family(&task.op) && row.supports(task).is_ok()) {
+    for row in TABLE.iter().filter(|row| row.executes(&task.op) && row.supports(task).is_ok()) {
         match measure(cuda, &plan, Some(row.name), settings) {
             Ok(measured) => times.set(row.name, measured.kernel.median()),
             Err(error) => last = Some(error),

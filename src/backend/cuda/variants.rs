@@ -93,8 +93,8 @@ pub fn family(op: &PlaneOp) -> &'static str {
 pub struct Variant {
     /// Name for `--variant` and `variant=`.
     pub name: &'static str,
-    /// Operation that it executes.
-    pub family: &'static str,
+    /// Operations that it executes, as [`family`] calls them.
+    pub families: &'static [&'static str],
     /// What it is, tile and bytes moved per sample, for `convoy variants`.
     pub about: &'static str,
     /// Its launches, or why it does not fit.
@@ -115,6 +115,11 @@ pub struct Cost {
 }
 
 impl Variant {
+    /// Whether it is a variant of operations of this kind.
+    pub fn executes(&self, op: &PlaneOp) -> bool {
+        self.families.contains(&family(op))
+    }
+
     /// Whether the variant can do `task` on this machine.
     ///
     /// # Errors
@@ -135,7 +140,7 @@ impl Variant {
 
     /// Whether the user may name a block size behind its name.
     pub fn takes_block(&self) -> bool {
-        matches!((self.name, self.family), ("constant" | "tiled" | "texture", "direct" | "separable"))
+        matches!(self.name, "constant" | "tiled" | "texture") && self.families.contains(&"direct")
     }
 
     /// How far a sum may be off before it is rounded, relative to the sample's range times the sum of the weights' sizes times the scale.
@@ -160,8 +165,8 @@ impl Variant {
     /// # Errors
     /// The reason why the variant does not fit.
     pub fn specs(&self, task: &Task) -> Result<Vec<Spec>, String> {
-        if self.family != family(&task.op) {
-            return Err(format!("it is a variant of {} kernels, not of {}", self.family, family(&task.op)));
+        if !self.executes(&task.op) {
+            return Err(format!("it is a variant of {} kernels, not of {}", self.families.join(" and "), family(&task.op)));
         }
         if let Some((x, y)) = task.block.filter(|_| !self.takes_block()) {
             return Err(format!("it has a block size of its own and takes none ({x}x{y} was named)"));
@@ -198,7 +203,7 @@ impl Variant {
 /// The largest [`Variant::slack`] of a variant, by its name, over all tasks of `plan`.
 pub fn plan_slack(plan: &Plan, name: &str) -> f64 {
     let name = parse_name(name).map_or(name, |(name, _)| name);
-    let of = |task: &Task| TABLE.iter().find(|row| row.name == name && row.family == family(&task.op)).map_or(0.0, |row| row.slack(task));
+    let of = |task: &Task| TABLE.iter().find(|row| row.name == name && row.executes(&task.op)).map_or(0.0, |row| row.slack(task));
     plan.steps.iter().flat_map(Task::of_step).map(|task| of(&task)).fold(0.0, f64::max)
 }
 
@@ -233,7 +238,7 @@ pub fn parse_name(text: &str) -> Result<(&str, Option<BlockSize>), String> {
 
 /// The rows that can do `task`, the cheapest by the cost model first. Libraries are not looked for.
 pub fn ranked(task: &Task, multiprocessors: u32, bandwidth: u64) -> Vec<(&'static Variant, f64, Vec<Spec>)> {
-    let rows = TABLE.iter().filter(|v| v.family == family(&task.op) && v.exact(task));
+    let rows = TABLE.iter().filter(|v| v.executes(&task.op) && v.exact(task));
     let fitting = rows.filter_map(|row| Some((row, row.estimate_us(task, multiprocessors, bandwidth), row.specs(task).ok()?)));
     let mut fitting: Vec<_> = fitting.collect();
     fitting.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -358,7 +363,7 @@ pub fn pick_ready(
 }
 
 fn force(task: &Task, label: &str, text: &str) -> Result<Choice> {
-    let rows = || TABLE.iter().filter(|v| v.family == family(&task.op));
+    let rows = || TABLE.iter().filter(|v| v.executes(&task.op));
     let refuse = |reason: String| {
         let fits: Vec<&str> = rows().filter(|v| v.specs(task).is_ok()).map(|v| v.name).collect();
         Error::usage(format!("variant '{text}' cannot run '{label}'"), reason).hint(format!("these can: {}", fits.join(", ")))
