@@ -8,48 +8,19 @@ mod reference;
 mod timings;
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use convoy::backend::cpu::Cpu;
 use convoy::backend::cuda::{self, Cuda, variants};
 use convoy::backend::{BuildOptions, Device};
 use convoy::filter::Border;
-use convoy::filter::plan::{Compass, Direct, Extreme, Gradient, Morphology, Pixelate, Plan, PlaneOp, PoolKind};
+use convoy::filter::plan::{Compass, Extreme, Gradient, Pixelate, Plan, PlaneOp, PoolKind};
 use convoy::frame::{Frame, PixelFormat, Sample, Shape};
 use convoy::pool::Budget;
-use reference::operations::{SOBEL, boxed, extremum, fractional, gaussian, integer_taps, median, pool, separable, unsharp};
+use reference::gpu::{gpu, tell};
+use reference::operations::{SOBEL, boxed, direct, extremum, fractional, gaussian, median, morphology, pool, separable, unsharp};
 use reference::{Content, Picture, Tally, Tolerance, chain, check, expect, options, plan, run};
-
-static SKIPPED: AtomicUsize = AtomicUsize::new(0);
-
-/// The first GPU; None without one.
-fn gpu() -> Option<&'static Cuda> {
-    static GPU: OnceLock<Option<Cuda>> = OnceLock::new();
-    let gpu = GPU.get_or_init(|| match cuda::open(0) {
-        Ok(cuda) => {
-            println!("{}", cuda.describe());
-            Some(cuda)
-        }
-        Err(error) => {
-            assert!(std::env::var_os("CONVOY_REQUIRE_GPU").is_none_or(|v| v != "1"), "CONVOY_REQUIRE_GPU=1, but {error}");
-            println!("{error}");
-            None
-        }
-    });
-    if gpu.is_none() {
-        println!("SKIPPED: no GPU ({} skipped so far)", 1 + SKIPPED.fetch_add(1, Ordering::Relaxed));
-    }
-    gpu.as_ref()
-}
-
-/// Integer weights from a fixed seed; `scale` is one over their sum, as convolution's default.
-fn direct(width: usize, height: usize, seed: u64) -> PlaneOp {
-    let taps = integer_taps(width, height, seed);
-    let sum: f32 = taps.iter().sum();
-    PlaneOp::Direct(Direct { width, height, taps: taps.into(), scale: if sum == 0.0 { 1.0 } else { 1.0 / sum.abs() }, bias: 0.0 })
-}
 
 fn operations() -> Vec<PlaneOp> {
     let asymmetric: Arc<[f32]> = [0.05f32, 0.3, -0.1, 0.75].as_slice().into();
@@ -97,9 +68,6 @@ fn operations() -> Vec<PlaneOp> {
 
 /// Operations that are no weighted sums; `unit` scales what is given in code values.
 fn selections(unit: f32) -> Vec<PlaneOp> {
-    let morphology = |kind, coordinates, threshold: Option<f32>| {
-        PlaneOp::Morphology(Morphology { kind, coordinates, threshold: threshold.map(|t| t * unit) })
-    };
     vec![
         PlaneOp::Compass(Compass { scale: 1.0, delta: 0.0 }),
         PlaneOp::Compass(Compass { scale: 0.07, delta: 10.0 * unit }),
@@ -110,8 +78,8 @@ fn selections(unit: f32) -> Vec<PlaneOp> {
         extremum(Extreme::Max, 31, 2),
         extremum(Extreme::Min, 16, 100),
         extremum(Extreme::Max, 300, 400),
-        morphology(Extreme::Max, 0b1111_1111, Some(20.0)),
-        morphology(Extreme::Min, 0b1010_0100, Some(3.0)),
+        morphology(Extreme::Max, 0b1111_1111, Some(20.0 * unit)),
+        morphology(Extreme::Min, 0b1010_0100, Some(3.0 * unit)),
         morphology(Extreme::Max, 0b0101_1010, None),
         morphology(Extreme::Min, 0b0000_0001, None),
         median(1, 1, 4),
@@ -159,11 +127,6 @@ fn supporting(plan: &Plan) -> Vec<&'static str> {
 /// What the CPU backend makes of each picture, as the picture to compare with.
 fn on_cpu(plan: &Plan, pictures: &[Picture]) -> Vec<Picture> {
     run(&Cpu, plan, &options(None, None), pictures).unwrap().iter().map(Picture::read).collect()
-}
-
-/// Past the test runner's capture, which shows nothing of a test that is ended.
-fn tell(failure: &str) {
-    let _ = writeln!(std::io::stderr(), "FAILURE: {failure}");
 }
 
 /// What a test found: samples off by one for each variant, and every failure, told as it comes (a test that is ended has told them).
