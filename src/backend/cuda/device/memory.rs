@@ -10,18 +10,23 @@ use crate::error::Result;
 /// `CU_STREAM_PER_THREAD` of cuda.h, a macro there.
 const CU_STREAM_PER_THREAD: usize = 2;
 
-/// Copies a table, and waits until it is there. The driver's synchronous copy of a small one returns when the table has been staged, and only
-/// streams that wait for the default one then wait for the rest: ours do not.
+/// Enqueues work on this thread's own default stream, and waits for it. The shared default stream, and waiting for the whole context, fail
+/// while another thread records a graph; and the driver's synchronous copy of a small table returns when the table has been staged, and only
+/// streams that wait for the shared default one then wait for the rest: ours do not.
+fn at_once(enqueue: impl FnOnce(sys::CUstream) -> Result<(), DriverError>) -> Result<(), DriverError> {
+    let stream = std::ptr::without_provenance_mut(CU_STREAM_PER_THREAD);
+    enqueue(stream)?;
+    // SAFETY: the driver knows the stream by this number, in whatever context is current.
+    unsafe { result::stream::synchronize(stream) }
+}
+
+/// Copies a table, and waits until it is there.
 ///
 /// # Safety
 /// `dst` has room for `data` in memory of the current context.
-pub(super) unsafe fn upload_and_wait<T: Copy>(dst: DevicePtr, data: &[T]) -> std::result::Result<(), DriverError> {
-    let stream = std::ptr::without_provenance_mut(CU_STREAM_PER_THREAD);
-    // SAFETY: promised by the caller; `data` outlives the copy, which is waited for; the driver knows the stream by this number.
-    unsafe {
-        sys::cuMemcpyHtoDAsync_v2(dst, data.as_ptr().cast(), std::mem::size_of_val(data), stream).result()?;
-        result::stream::synchronize(stream)
-    }
+pub(super) unsafe fn upload_and_wait<T: Copy>(dst: DevicePtr, data: &[T]) -> Result<(), DriverError> {
+    // SAFETY: promised by the caller; `data` outlives the copy, which is waited for.
+    at_once(|stream| unsafe { sys::cuMemcpyHtoDAsync_v2(dst, data.as_ptr().cast(), std::mem::size_of_val(data), stream) }.result())
 }
 
 /// Device memory.
@@ -76,10 +81,8 @@ impl DeviceBuffer {
     /// A device error.
     pub fn fill(&self, byte: u8) -> Result<()> {
         self.context.bind()?;
-        // This thread's own default stream: the shared one, and waiting for the whole context, fail while another thread records a graph.
-        let stream = std::ptr::without_provenance_mut(CU_STREAM_PER_THREAD);
-        // SAFETY: the range is the buffer; the driver knows the stream by this number.
-        unsafe { result::memset_d8_async(self.ptr, byte, self.bytes, stream).and_then(|()| result::stream::synchronize(stream)) }
+        // SAFETY: the range is the buffer.
+        at_once(|stream| unsafe { result::memset_d8_async(self.ptr, byte, self.bytes, stream) })
             .map_err(|e| driver_error("cannot fill GPU memory", e))
     }
 }
