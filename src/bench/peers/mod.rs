@@ -13,9 +13,10 @@ pub(super) use process::Ward;
 use process::{Input, Process};
 
 use super::child::gives_up;
-use super::plan::{Case, weights};
+use super::plan::{Case, sigma, weights};
 use super::race::{Subject, wrong_result};
 use crate::error::{Error, Result};
+use crate::filter::math::gaussian_weights;
 use crate::filter::plan::Plan;
 use crate::frame::Sample;
 use crate::reference::{Comparison, Content, Judge, Picture, Tolerance};
@@ -277,11 +278,9 @@ pub(super) fn difference(found: &Comparison, plan: &Plan) -> Option<String> {
         .then(|| format!("not the same result: {:.1} % of the samples are one code value off", 100.0 * share))
 }
 
-/// Taps of a Gaussian, sampled at whole distances, of sum 1.
-fn gaussian(k: usize, sigma: f64) -> Vec<f64> {
-    let at = |i: usize| (-0.5 * ((i as f64 - (k / 2) as f64) / sigma).powi(2)).exp();
-    let sum: f64 = (0..k).map(at).sum();
-    (0..k).map(|i| at(i) / sum).collect()
+/// Our taps of a Gaussian of an odd window, of sum 1.
+fn gaussian(k: usize) -> Vec<f64> {
+    gaussian_weights(sigma(k), k / 2).into_iter().map(f64::from).collect()
 }
 
 /// The weights of the general kernel, of sum 1.
@@ -391,8 +390,10 @@ mod tests {
 
     #[test]
     fn weights_sum_to_one() {
+        for k in [3, 15, 31] {
+            assert!((gaussian(k).iter().sum::<f64>() - 1.0).abs() < 1e-7 && gaussian(k).len() == k);
+        }
         for k in [2, 3, 15, 31] {
-            assert!((gaussian(k, 2.0).iter().sum::<f64>() - 1.0).abs() < 1e-12);
             assert!((mean_weights(k).iter().sum::<f64>() - 1.0).abs() < 1e-12);
         }
         assert_eq!(joined(&[0.5, 2.0], ","), "5e-1,2e0");

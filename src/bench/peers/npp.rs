@@ -79,7 +79,7 @@ pub(super) fn calls(case: &Case) -> Vec<Call> {
     let plain = |name: &str| vec![Call::new(name, format!("{name} {k}"))];
     match kind {
         Kind::Gauss => {
-            let taps = joined(&gaussian(k, sigma(k)), " ");
+            let taps = joined(&gaussian(k), " ");
             let mut calls = vec![Call::new("FilterGaussAdvancedBorder", format!("FilterGaussAdvancedBorder {k} {taps}"))];
             if k <= 15 {
                 // A Gaussian whose width NPP chooses: the same work, another result, which is held to that width's.

@@ -30,7 +30,7 @@ pub(super) fn calls(case: &Case) -> Vec<Call> {
     let general = |taps: &[f64]| format!("F.conv2d({x},weights('{}',1,1,{k},{k}),padding={padding})", joined(taps, ","));
     match kind {
         Kind::Gauss => {
-            let taps = gaussian(k, crate::bench::plan::sigma(k));
+            let taps = gaussian(k);
             let text = joined(&taps, ",");
             let rows = format!("F.conv2d({x},weights('{text}',1,1,1,{k}),padding=(0,{padding}))");
             let outer: Vec<f64> = taps.iter().flat_map(|a| taps.iter().map(move |b| a * b)).collect();
