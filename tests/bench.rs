@@ -391,9 +391,10 @@ fn whole_runs_stand_beside_ffmpegs_and_name_the_stage_that_limits() {
     assert!(by("convoy")["frames"] == 200 && by("ffmpeg")["frames"] == 200, "{}", by("ffmpeg"));
     for program in ["convoy", "ffmpeg"] {
         let row = by(program);
-        let (start_up, whole) = (row["start_up_ms"].as_f64().unwrap(), row["time_us"]["median"].as_f64().unwrap() * 200.0 / 1e3);
-        assert!(start_up > 0.0 && start_up < whole, "{row}");
-        assert!(row["net_fps"].as_f64().unwrap() > row["fps"].as_f64().unwrap() && row["time_us"]["count"] == 2, "{row}");
+        // On a busy machine a start may take longer than a whole run did: then there is no net rate.
+        let net = row["net_fps"].as_f64();
+        assert!(row["start_up_ms"].as_f64().unwrap() > 0.0 && net.is_none_or(|net| net > row["fps"].as_f64().unwrap()), "{row}");
+        assert_eq!(row["time_us"]["count"], 2, "{row}");
     }
     let looped = found.iter().find(|r| r["level"] == "loop").unwrap();
     assert!(looped["fps"].as_f64().unwrap() > 0.0 && looped["lanes"] == 2);
