@@ -1,5 +1,5 @@
-//! Gathers `kernels/*` into one sorted, hashed table that the binary embeds, and the kernel pack that `CONVOY_EMBED_KERNEL_PACK` names; asks
-//! which FFmpeg is linked.
+//! Gathers `kernels/*` into one sorted, hashed table that the binary embeds, and the kernel pack that `CONVOY_EMBED_KERNEL_PACK` names; hashes
+//! what decides how fast a kernel variant is; asks which FFmpeg is linked.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -35,9 +35,49 @@ fn main() -> Result<(), Box<dyn Error>> {
         writeln!(table, "    Source {{ name: {name:?}, text: include_str!({:?}), hash: {:?} }},", path, hex(&hash))?;
     }
     table.push_str("];\n");
+    writeln!(
+        table,
+        "/// SHA-256 of all that decides how fast a variant is; see `code`.\npub static CODE: &str = {:?};",
+        code(&root, &files)?
+    )?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("kernels.rs"), table)?;
     fs::write(out.join("pack.rs"), pack()?)?;
+    Ok(())
+}
+
+/// A hash of the kernels and of the code that chooses their parameters and launches them: a time that was measured with another one says
+/// nothing. The code itself, since a version of its own would be forgotten.
+fn code(root: &Path, kernels: &[PathBuf]) -> Result<String, Box<dyn Error>> {
+    const LOWERING: [&str; 2] = ["src/backend/cuda", "src/filter/lower.rs"];
+    let mut files = kernels.to_vec();
+    for place in LOWERING {
+        println!("cargo::rerun-if-changed={place}");
+        sources(&root.join(place), &mut files)?;
+    }
+    files.sort();
+    let mut hash = Sha256::new().chain_update(env::var("CARGO_PKG_VERSION")?);
+    for path in &files {
+        let text = fs::read(path)?;
+        let name = path.strip_prefix(root)?.to_string_lossy();
+        hash.update(format!("{name} {}\n", text.len()));
+        hash.update(text);
+    }
+    Ok(hex(&hash.finalize()))
+}
+
+/// Adds `path`, or the Rust files below it.
+fn sources(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>> {
+    if path.is_dir() {
+        for entry in fs::read_dir(path)? {
+            let path = entry?.path();
+            if path.is_dir() || path.extension().is_some_and(|e| e == "rs") {
+                sources(&path, found)?;
+            }
+        }
+    } else {
+        found.push(path.to_owned());
+    }
     Ok(())
 }
 

@@ -66,6 +66,13 @@ fn cuda_lines(text: &mut String, report: &cuda::Report) {
         Ok(None) => line(text, false, "kernel pack", "none; `convoy kernels pack` makes one on a machine with NVRTC"),
         Err(why) => line(text, false, "kernel pack", why),
     }
+    for (index, store) in report.tuning.iter().enumerate() {
+        let place = store.path().map_or(String::new(), |path| format!(", {}", path.display()));
+        let detail =
+            if store.is_empty() { "none; `convoy bench --tune` makes some".to_owned() } else { format!("{} cases{place}", store.len()) };
+        let detail = store.note().map_or(detail.clone(), |note| format!("{detail}\n{note}"));
+        line(text, !store.is_empty(), &format!("measured times, GPU {index}"), &detail);
+    }
     match &report.cache {
         Some(folder) => line(text, true, "kernel cache", &folder.display().to_string()),
         None => line(text, false, "kernel cache", "no writable cache folder: kernels are compiled in every run"),
@@ -76,4 +83,32 @@ fn line(text: &mut String, found: bool, what: &str, detail: &str) {
     let mark = if found { "found  " } else { "missing" };
     // Writing to a String cannot fail.
     let _ = writeln!(text, "  {mark} {what:<28} {}", detail.replace('\n', "\n                                       "));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cuda::tuning::Tuning;
+
+    #[test]
+    fn measured_times_are_listed_and_those_of_other_kernels_said_to_be_void() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = cuda::device::DeviceInfo {
+            index: 0,
+            name: "a GPU".into(),
+            uuid: "GPU-1".into(),
+            capability: (9, 0),
+            memory_bytes: 1,
+            multiprocessors: 1,
+            l2_bytes: 1,
+            shared_bytes: 1,
+            bandwidth: 1,
+        };
+        let old = r#"{"format": 1, "gpu": "GPU-1", "name": "a GPU", "driver": "13.0", "tasks": {"x": {"tiled": 9.5}}}"#;
+        std::fs::write(folder.path().join("GPU-1.json"), old).unwrap();
+        let report = cuda::Report { tuning: vec![Tuning::open_in(Some(folder.path()), &device, (13, 0))], ..cuda::probe() };
+        let mut text = String::new();
+        cuda_lines(&mut text, &report);
+        assert!(text.contains("missing measured times, GPU 0") && text.contains("time of 1 case is not used"), "{text}");
+    }
 }

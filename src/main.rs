@@ -40,7 +40,12 @@ fn dispatch(cli: cli::Cli) -> Result<ExitCode> {
         }
         Command::Filters { name: None } => status::print(&filter::list())?,
         Command::Filters { name: Some(name) } => status::print(&filter::describe(&name)?)?,
-        Command::Bench(args) => return bench::bench(&args),
+        Command::Bench(args) => {
+            let custody = bench::child::Custody::default();
+            let ends = custody.clone();
+            signals::install_ending(move || ends.end())?;
+            return bench::bench(&args, &custody);
+        }
         Command::Variants(args) => status::print(&variants::report(&args)?)?,
         Command::Kernels { command: KernelsCommand::Pack(args) } => kernels::pack(&args)?,
         Command::Compare(args) => {

@@ -16,19 +16,31 @@ use crate::status;
 /// # Errors
 /// The system refused a handler or its thread.
 pub fn install(cancel: &Cancel) -> Result<()> {
+    let cancel = cancel.clone();
+    catch(move |signal| arrived(&cancel, signal))
+}
+
+/// As [`install`], for work that has nothing to drain: the first signal calls `clean_up` and ends the process.
+///
+/// # Errors
+/// As for [`install`].
+pub fn install_ending(clean_up: impl Fn() + Clone + Send + 'static) -> Result<()> {
+    catch(move |signal| {
+        clean_up();
+        status::say("stopped; what is missing was not measured");
+        exit(128 + signal)
+    })
+}
+
+fn catch(arrived: impl Fn(i32) + Clone + Send + 'static) -> Result<()> {
     let failed = |e: &dyn std::fmt::Display| Error::failed("cannot install the signal handlers", e);
-    let on_interrupt = cancel.clone();
-    ctrlc::set_handler(move || arrived(&on_interrupt, SIGINT)).map_err(|e| failed(&e))?;
+    let on_interrupt = arrived.clone();
+    ctrlc::set_handler(move || on_interrupt(SIGINT)).map_err(|e| failed(&e))?;
     // Past a file size limit the write then fails with an error that is reported, instead of the process dying.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(|e| failed(&e))?;
     let caught: &[i32] = if hang_up_is_ignored() { &[SIGTERM] } else { &[SIGTERM, SIGHUP] };
     let mut signals = Signals::new(caught).map_err(|e| failed(&e))?;
-    let on_terminate = cancel.clone();
-    spawn_helper("signals", move || {
-        for signal in signals.forever() {
-            arrived(&on_terminate, signal);
-        }
-    })?;
+    spawn_helper("signals", move || signals.forever().for_each(arrived))?;
     Ok(())
 }
 

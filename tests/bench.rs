@@ -243,6 +243,115 @@ fn a_peer_is_compared_before_it_is_timed_and_its_absence_has_a_reason() {
     }
 }
 
+/// A bench of one small case with peers, in whose Python's place `text` stands.
+fn with_peer(folder: &Path, text: &str, limit: &str) -> std::process::Command {
+    let mut command = convoy();
+    command.args(&QUICK[..]).args([
+        "--peers",
+        "--peer-limit",
+        limit,
+        "--filter",
+        "box,max,min",
+        "--kernel",
+        "3",
+        "--size",
+        "33x17",
+        "--type",
+        "u8",
+    ]);
+    command.arg(format!("--json={}", path_str(&folder.join("b.json")))).env("CONVOY_PYTHON", script(folder, text));
+    command
+}
+
+/// Whether process `id` runs still; one that was killed a moment ago is given time.
+fn stays(id: &str) -> bool {
+    let runs = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", id.trim())).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+    };
+    let start = std::time::Instant::now();
+    while runs() && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    runs()
+}
+
+#[test]
+fn a_peer_that_hangs_costs_its_row_its_limit_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let children = folder.path().join("children");
+    // It loads, and never comes back from a call; its child would hold the pipes open.
+    let hangs = format!("echo ready 1; read -r a; echo ok 1; read -r a; sleep 1000 & echo $! >> {}; wait", path_str(&children));
+    let output = finish_within(with_peer(folder.path(), &hangs, "2"), Duration::from_secs(120));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let found = rows(&folder.path().join("b.json"));
+    let errors: Vec<&str> = found.iter().filter_map(|r| r["error"].as_str()).collect();
+    assert_eq!(errors.len(), 3, "{errors:?}");
+    assert!(errors[..2].iter().all(|e| e.starts_with("OpenCV did not answer within 2 s: it was stopped")), "{errors:?}");
+    assert!(errors[2].starts_with("OpenCV is left out: 2 times in a row it did not answer"), "{errors:?}");
+    // Our own rows are all there.
+    assert_eq!(found.iter().filter(|r| r["program"] == "convoy" && r["time_us"].is_object()).count(), 3 * 4);
+    let children = fs::read_to_string(&children).unwrap();
+    assert_eq!(children.lines().count(), 2);
+    assert!(!children.lines().any(stays));
+    // What floods is cut off, what dies in mid-answer has not answered, and each is started again for the next row.
+    let odd = "echo ready 1; read -r a; echo ok 1; read -r a; ";
+    for (does, says) in
+        [("yes | tr -d '\\n'", "OpenCV floods"), ("printf o", "OpenCV does not answer: its process ended"), ("yes", "OpenCV")]
+    {
+        let output = finish_within(with_peer(folder.path(), &format!("{odd}{does}"), "60"), Duration::from_secs(120));
+        assert!(output.status.success(), "{}", stderr(&output));
+        let found = rows(&folder.path().join("b.json"));
+        let errors: Vec<&str> = found.iter().filter_map(|r| r["error"].as_str()).collect();
+        assert!(errors.len() == 3 && errors.iter().all(|e| e.contains(says)), "{does}: {errors:?}");
+    }
+}
+
+#[test]
+fn a_bench_that_is_interrupted_leaves_no_process_and_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pids, room) = (folder.path().join("pids"), folder.path().join("room"));
+    fs::create_dir(&room).unwrap();
+    let hangs = format!("sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}; trap '' INT TERM; echo ready 1; wait", path_str(&pids));
+    for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
+        let mut command = with_peer(folder.path(), &hangs, "600");
+        let mut child = command.env("TMPDIR", &room).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_until(Duration::from_secs(60), "the peer", || pids.exists());
+        let started = fs::read_to_string(&pids).unwrap();
+        // SAFETY: kill has no memory effects; the process is our child and has not been waited for.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert!(!started.split_whitespace().any(stays), "{started}");
+        assert_eq!(fs::read_dir(&room).unwrap().count(), 0);
+        fs::remove_file(&pids).unwrap();
+    }
+}
+
+#[test]
+fn an_ffmpeg_that_hangs_is_stopped_and_then_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    script(folder.path(), "case $1 in -version) echo ffmpeg version 0;; *) sleep 1000;; esac");
+    fs::rename(folder.path().join("python"), folder.path().join("ffmpeg")).unwrap();
+    let json = folder.path().join("b.json");
+    let mut command = convoy();
+    command.args(["bench", "--backend", "cpu", "--level", "pipeline", "--vf", "sobel", "--vf", "erosion", "--vf", "dilation"]);
+    command.args(["--size", "64x48", "--frames", "10", "--runs", "1", "--peer-limit", "3"]).arg(format!("--json={}", path_str(&json)));
+    let path = std::env::join_paths([folder.path().into(), std::path::PathBuf::from("/usr/bin"), "/bin".into()]).unwrap();
+    let output = finish_within(
+        {
+            command.env("PATH", path);
+            command
+        },
+        Duration::from_secs(120),
+    );
+    assert!(output.status.success(), "{}", stderr(&output));
+    let found = rows(&json);
+    let errors: Vec<&str> = found.iter().filter_map(|r| r["error"].as_str()).collect();
+    assert!(errors.len() == 2 && errors.iter().all(|e| e.starts_with("ffmpeg did not answer within 3 s")), "{errors:?}");
+    assert_eq!(found.iter().filter(|r| r["program"] == "convoy" && r["fps"].is_number()).count(), 3);
+    assert!(stderr(&output).contains("ffmpeg beside further runs"), "{}", stderr(&output));
+}
+
 #[test]
 fn whole_runs_stand_beside_ffmpegs_and_name_the_stage_that_limits() {
     let folder = tempfile::tempdir().unwrap();
@@ -258,7 +367,7 @@ fn whole_runs_stand_beside_ffmpegs_and_name_the_stage_that_limits() {
         "--size",
         "160x90",
         "--frames",
-        "20",
+        "200",
         "--runs",
         "2",
         "--lanes",
@@ -278,6 +387,15 @@ fn whole_runs_stand_beside_ffmpegs_and_name_the_stage_that_limits() {
         "{}",
         by("ffmpeg")
     );
+    // Both did the same, and the start of each is told.
+    assert!(by("convoy")["frames"] == 200 && by("ffmpeg")["frames"] == 200, "{}", by("ffmpeg"));
+    for program in ["convoy", "ffmpeg"] {
+        let row = by(program);
+        // On a busy machine a start may take longer than a whole run did: then there is no net rate.
+        let net = row["net_fps"].as_f64();
+        assert!(row["start_up_ms"].as_f64().unwrap() > 0.0 && net.is_none_or(|net| net > row["fps"].as_f64().unwrap()), "{row}");
+        assert_eq!(row["time_us"]["count"], 2, "{row}");
+    }
     let looped = found.iter().find(|r| r["level"] == "loop").unwrap();
     assert!(looped["fps"].as_f64().unwrap() > 0.0 && looped["lanes"] == 2);
 }

@@ -27,6 +27,14 @@ fn h264_with_b_frames_decodes_into_slabs_like_ffmpeg() {
     }
 }
 
+/// Makes a clip and holds its frames, none of them copied on the host, to ffmpeg's: how many, and how many lie in our slabs or in the
+/// codec's own memory.
+fn uncopied(dir: &Folder, name: &str, args: &str) -> [usize; 3] {
+    let (seen, source) = agrees(&dir.make(name, args), &[]);
+    assert_eq!(source.counters().host_copied_bytes.load(Ordering::Relaxed), 0, "{name}");
+    [seen.frames, seen.shared, seen.foreign]
+}
+
 #[test]
 fn direct_codecs_decode_without_a_host_copy() {
     let dir = Folder::new();
@@ -46,10 +54,8 @@ fn direct_codecs_decode_without_a_host_copy() {
         ("cropped.mp4", PICTURE, "-pix_fmt yuv420p -c:v libx264 -bsf:v h264_metadata=crop_left=6:crop_top=4:crop_right=10"),
         ("interlaced.ts", PICTURE, "-pix_fmt yuv420p -c:v mpeg2video -flags +ildct+ilme"),
     ] {
-        let clip = dir.make(name, &format!("{picture} {args}"));
-        let (seen, source) = agrees(&clip, &[]);
-        assert_eq!(seen.shared, seen.frames, "{name} does not decode into slabs");
-        assert_eq!(source.counters().host_copied_bytes.load(Ordering::Relaxed), 0, "{name}");
+        let [frames, shared, _] = uncopied(&dir, name, &format!("{picture} {args}"));
+        assert_eq!(shared, frames, "{name} does not decode into slabs");
     }
 }
 
@@ -61,10 +67,8 @@ fn codecs_with_memory_of_their_own_are_read_in_place() {
         ("raw.nut", "-pix_fmt yuv420p10le -c:v rawvideo"),
         ("av1.mkv", "-pix_fmt yuv420p -c:v libaom-av1 -cpu-used 8"),
     ] {
-        let clip = dir.make(name, &format!("{ODD} {args}"));
-        let (seen, source) = agrees(&clip, &[]);
-        assert_eq!(seen.foreign, seen.frames, "{name}");
-        assert_eq!(source.counters().host_copied_bytes.load(Ordering::Relaxed), 0, "{name}");
+        let [frames, _, foreign] = uncopied(&dir, name, &format!("{ODD} {args}"));
+        assert_eq!(foreign, frames, "{name}");
     }
 }
 

@@ -10,44 +10,8 @@ use convoy::backend::cuda::{self};
 use convoy::filter;
 use convoy::filter::Border;
 use convoy::frame::{Packing, PixelFormat, Shape};
+use convoy::kernels::COMMON;
 use reference::{Content, Picture, Tolerance, check, options, run};
-
-const GRAPHS: [&str; 34] = [
-    "gblur",
-    "gblur=sigma=2",
-    "gblur=sigma=5",
-    "gblur=sigma=25",
-    "boxblur=2",
-    "boxblur=3:2",
-    "avgblur=4",
-    "avgblur=21",
-    "avgblur=300",
-    "unsharp",
-    "unsharp=5:5:1.5:3:3:0.5",
-    "convolution=1 2 3 4 5 6 7 8 9",
-    "convolution=1 1 1 1 1 1 1 1 1 1 1 1 9 1 1 1 1 1 1 1 1 1 1 1 1",
-    "convolution=0m=1 2 1 4 7 4 1 2 1:1m=1 1 1 1 1 1 1 1 1",
-    "sobel",
-    "prewitt=scale=0.5",
-    "scharr",
-    "roberts",
-    "kirsch",
-    "laplacian",
-    "emboss",
-    "sharpen",
-    "edge",
-    "erosion",
-    "dilation=threshold0=20",
-    "dilation=radius=4",
-    "erosion=radius=40",
-    "median",
-    "median=4",
-    "maxpool",
-    "avgpool=kernel=3:stride=3",
-    "minpool",
-    "pixelate=9",
-    "gblur=2,sobel,unsharp",
-];
 
 #[test]
 fn every_common_filter_runs_without_nvrtc() {
@@ -71,7 +35,7 @@ fn every_common_filter_runs_without_nvrtc() {
     ];
     let mut ran = 0;
     for format in formats {
-        for (number, graph) in GRAPHS.into_iter().enumerate() {
+        for (number, graph) in COMMON.into_iter().enumerate() {
             let shape = Shape { format, width: 202, height: 118 };
             let filters = filter::parse(graph).unwrap();
             if filter::separates_chroma(&filters, shape) {

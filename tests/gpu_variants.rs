@@ -6,45 +6,22 @@
 mod reference;
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
 use convoy::backend::BuildOptions;
 use convoy::backend::Device;
+use convoy::backend::cuda::Cuda;
 use convoy::backend::cuda::measure::Settings;
 use convoy::backend::cuda::tuning::{Tuning, tune_into};
-use convoy::backend::cuda::variants::{Machine, TABLE, Task, Variant, family, pick};
-use convoy::backend::cuda::{self, Cuda};
+use convoy::backend::cuda::variants::{Machine, TABLE, Task, Variant, pick};
 use convoy::filter::Border;
-use convoy::filter::plan::{Direct, Plan, PlaneOp};
+use convoy::filter::plan::{Plan, PlaneOp};
 use convoy::frame::{Frame, Packing, PixelFormat, Sample, Shape};
 use convoy::pool::Budget;
-use reference::operations::{fractional, gaussian, integer_taps, separable};
+use reference::gpu::{gpu, required, tell};
+use reference::operations::{direct, fractional, gaussian, separable};
 use reference::{Content, Noise, Picture, Tolerance, chain, check, expect, options, plan, run};
-
-fn required() -> bool {
-    std::env::var_os("CONVOY_REQUIRE_GPU").is_some_and(|v| v == "1")
-}
-
-fn gpu() -> Option<&'static Cuda> {
-    static GPU: OnceLock<Option<Cuda>> = OnceLock::new();
-    GPU.get_or_init(|| match cuda::open(0) {
-        Ok(cuda) => Some(cuda),
-        Err(error) => {
-            assert!(!required(), "CONVOY_REQUIRE_GPU=1, but {error}");
-            println!("SKIPPED: {error}");
-            None
-        }
-    })
-    .as_ref()
-}
-
-fn direct(width: usize, height: usize, seed: u64) -> PlaneOp {
-    let taps = integer_taps(width, height, seed);
-    let sum: f32 = taps.iter().sum();
-    PlaneOp::Direct(Direct { width, height, taps: taps.into(), scale: if sum == 0.0 { 1.0 } else { 1.0 / sum.abs() }, bias: 0.0 })
-}
 
 /// Odd and even sizes from 1 to 31, and long lines.
 fn operations() -> Vec<PlaneOp> {
@@ -121,7 +98,7 @@ fn rows(plan: &Plan) -> (Vec<&'static Variant>, Task) {
     // Planes of one component and of two (semi-planar chroma): a row must do both.
     let tasks = Task::of_step(&plan.steps[0]);
     let rows = TABLE.iter().filter(|row| wanted(row.name));
-    let rows = rows.filter(|row| tasks.iter().all(|task| row.family == family(&task.op) && row.specs(task).is_ok()));
+    let rows = rows.filter(|row| tasks.iter().all(|task| row.specs(task).is_ok()));
     let available = rows.filter(|row| match tasks.iter().try_for_each(|task| row.supports(task)) {
         Ok(()) => true,
         Err(why) => {
@@ -177,10 +154,9 @@ impl Sweep {
                 }
                 Err(e) => {
                     self.failures += 1;
-                    // Past the test runner's capture, which shows nothing of a test that is ended.
-                    let _ = writeln!(std::io::stderr(), "FAILURE: {at}: {e}");
+                    tell(&format!("{at}: {e}"));
                     if let Some(others) = suspects(&e) {
-                        let _ = writeln!(std::io::stderr(), "  the GPU's context is lost; one of these did it:\n{others}");
+                        tell(&format!("the GPU's context is lost; one of these did it:\n{others}"));
                         panic!("{at}: {e}");
                     }
                 }
@@ -382,7 +358,7 @@ fn measured_times_are_stored_and_decide() {
     assert!(times.ranked().len() >= 5 && times.ranked().iter().all(|&(_, us)| us > 0.0));
     let machine = Machine::of(gpu.info());
     let choice = pick(&task, "", None, machine, Some(times)).unwrap();
-    let exact = |name: &str| TABLE.iter().any(|row| row.name == name && row.family == "direct" && row.slack(&task) == 0.0);
+    let exact = |name: &str| TABLE.iter().any(|row| row.name == name && row.families.contains(&"direct") && row.slack(&task) == 0.0);
     assert_eq!(Some(choice.row.name), times.ranked().into_iter().map(|(name, _)| name).find(|name| exact(name)));
     assert!(choice.why.contains("measured"), "{}", choice.why);
     // Whatever the model says, the measurement overrules it.

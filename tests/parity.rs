@@ -8,9 +8,9 @@ use std::sync::Arc;
 use convoy::backend::Device;
 use convoy::backend::cpu::Cpu;
 use convoy::filter::Border;
-use convoy::filter::plan::{Compass, Direct, Extreme, Gradient, Morphology, Pixelate, PlaneOp, PoolKind, Unsharp};
+use convoy::filter::plan::{Compass, Direct, Extreme, Gradient, Pixelate, PlaneOp, PoolKind, Unsharp};
 use convoy::frame::{FrameMem, PixelFormat, Shape};
-use reference::operations::{SOBEL, boxed, extremum, fractional, gaussian, integer_taps, median, pool, separable, unsharp};
+use reference::operations::{SOBEL, boxed, extremum, fractional, gaussian, integer_taps, median, morphology, pool, separable, unsharp};
 use reference::{Content, Picture, Tally, Tolerance, chain, check, expect, options, plan, run};
 
 const SIZES: [(usize, usize); 6] = [(1, 1), (2, 2), (9, 7), (13, 42), (123, 33), (321, 241)];
@@ -61,9 +61,6 @@ fn operations() -> Vec<PlaneOp> {
 
 /// Operations that are no weighted sums; `unit` scales what is given in code values.
 fn selections(unit: f32) -> Vec<PlaneOp> {
-    let morphology = |kind, coordinates, threshold: Option<f32>| {
-        PlaneOp::Morphology(Morphology { kind, coordinates, threshold: threshold.map(|t| t * unit) })
-    };
     vec![
         PlaneOp::Compass(Compass { scale: 1.0, delta: 0.0 }),
         PlaneOp::Compass(Compass { scale: 0.07, delta: 10.0 * unit }),
@@ -72,11 +69,11 @@ fn selections(unit: f32) -> Vec<PlaneOp> {
         extremum(Extreme::Max, 0, 3),
         extremum(Extreme::Min, 4, 0),
         extremum(Extreme::Max, 40, 55),
-        morphology(Extreme::Max, 0b1111_1111, Some(20.0)),
-        morphology(Extreme::Min, 0b1111_1111, Some(20.0)),
+        morphology(Extreme::Max, 0b1111_1111, Some(20.0 * unit)),
+        morphology(Extreme::Min, 0b1111_1111, Some(20.0 * unit)),
         morphology(Extreme::Max, 0b0101_1010, None),
         morphology(Extreme::Min, 0b0000_0001, None),
-        morphology(Extreme::Min, 0b1010_0100, Some(3.0)),
+        morphology(Extreme::Min, 0b1010_0100, Some(3.0 * unit)),
         median(1, 1, 4),
         median(1, 1, 2),
         median(2, 2, 12),

@@ -1,8 +1,9 @@
 //! The machine that a bench ran on.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::child::Program;
 use super::row::Environment;
 use crate::backend::Device;
 use crate::backend::cpu::Cpu;
@@ -10,8 +11,8 @@ use crate::backend::cuda;
 use crate::pool::system_memory;
 
 impl Environment {
-    /// Looks around.
-    pub fn survey() -> Self {
+    /// Looks around, and asks `ffmpeg`, the program, what it is.
+    pub(super) fn survey(ffmpeg: &Program) -> Self {
         let report = cuda::probe();
         let gpu = report.devices.as_ref().ok().and_then(|d| d.first()).map(|d| format!("{} ({})", d.name, d.arch()));
         let dotted = |(major, minor): (u32, u32)| format!("{major}.{minor}");
@@ -28,7 +29,7 @@ impl Environment {
             gpu,
             driver: report.driver.ok().map(dotted),
             nvrtc: report.compiler.ok().map(|(_, version)| dotted(version)),
-            ffmpeg: ffmpeg_version(),
+            ffmpeg: ffmpeg_version(ffmpeg),
             missing: Vec::new(),
         }
     }
@@ -49,8 +50,10 @@ impl Environment {
     }
 }
 
-fn ffmpeg_version() -> Option<String> {
-    let output = Command::new("ffmpeg").arg("-version").stdin(Stdio::null()).output().ok()?;
+fn ffmpeg_version(ffmpeg: &Program) -> Option<String> {
+    let mut command = Command::new("ffmpeg");
+    command.arg("-version");
+    let output = ffmpeg.output(command).ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     Some(text.lines().next()?.split(" Copyright").next()?.to_owned())
 }
@@ -77,6 +80,7 @@ fn date(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::child::{Custody, tests::LIMIT};
     use super::*;
 
     #[test]
@@ -94,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_survey_names_the_machine() {
-        let environment = Environment::survey();
+        let environment = Environment::survey(&Program::new("ffmpeg", &Custody::default(), LIMIT));
         assert!(environment.cpu_threads > 0 && environment.cpu.contains("thread") && environment.date.starts_with("20"));
         assert!(environment.summary().contains("gpu"));
     }

@@ -63,6 +63,7 @@ pub(super) fn rows(what: &Loop<'_>, clock: &dyn Clock) -> Result<Vec<Row>> {
         least: what.repetitions,
         most: what.repetitions,
         budget: std::time::Duration::ZERO,
+        frames: None,
     };
     let outcomes = {
         let mut contenders: Vec<&mut dyn Subject> = subjects.iter_mut().map(|s| s as &mut dyn Subject).collect();

@@ -3,14 +3,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 mod batch;
 mod cases;
+pub mod child;
 mod environment;
 pub mod frames;
 mod html;
 mod kernel;
+mod length;
 mod looped;
 mod peers;
 pub mod plan;
@@ -23,6 +26,7 @@ pub mod table;
 mod whole;
 
 use cases::{Case, default_cases};
+use child::{Custody, Program};
 use race::{Clock, Settings, WallClock};
 use row::{Document, Environment, Row, SCHEMA};
 use store::Store;
@@ -41,22 +45,22 @@ const LOOP_GRAPH: &str = "gblur=sigma=2";
 /// Lanes of the loop level.
 const LANES: [usize; 4] = [1, 2, 4, 8];
 
-/// Runs the bench. Tables go to stdout, unless JSON or CSV do. The exit code is 1 if a row of ours has an error, or if `--compare` found a
+/// Runs the bench; what it starts and leaves about is in `custody`. Tables go to stdout, unless JSON or CSV do. The exit code is 1 if a row of ours has an error, or if `--compare` found a
 /// regression.
 ///
 /// # Errors
 /// A graph that does not parse, a backend that is not there, a file that cannot be written.
-pub fn bench(args: &BenchArgs) -> Result<ExitCode> {
+pub fn bench(args: &BenchArgs, custody: &Custody) -> Result<ExitCode> {
     let old = args.compare.as_deref().map(store::load).transpose()?;
     if !args.from.is_empty() {
         let documents = args.from.iter().map(|path| store::load(path)).collect::<Result<Vec<_>>>()?;
-        let mut session = Session::new(args, row::together(documents)?)?;
+        let mut session = Session::new(args, custody, row::together(documents)?)?;
         session.show()?;
         return session.finish(old.as_ref());
     }
     args.vf.iter().try_for_each(|graph| filter::parse(graph).map(drop))?;
     let cuda = open_cuda(args)?;
-    let mut session = Session::new(args, empty(args, cuda.as_ref().err()))?;
+    let mut session = Session::new(args, custody, empty(args, custody, cuda.as_ref().err()))?;
     let cuda = cuda.ok();
     if args.wants(Level::Pipeline) {
         session.pipelines(args)?;
@@ -83,8 +87,9 @@ fn open_cuda(args: &BenchArgs) -> Result<Result<Cuda, String>> {
 }
 
 /// A document without rows, which knows this machine and what it lacks.
-fn empty(args: &BenchArgs, no_cuda: Option<&String>) -> Document {
-    let mut document = Document { schema: SCHEMA, complete: false, environment: Environment::survey(), rows: Vec::new() };
+fn empty(args: &BenchArgs, custody: &Custody, no_cuda: Option<&String>) -> Document {
+    let ffmpeg = Program::new("ffmpeg", custody, args.peer_limit);
+    let mut document = Document { schema: SCHEMA, complete: false, environment: Environment::survey(&ffmpeg), rows: Vec::new() };
     let missing = &mut document.environment.missing;
     if let Some(why) = no_cuda.filter(|_| args.backend == Backend::Auto) {
         missing.push(format!("CUDA variants, device copy, pinned loop: {why}"));
@@ -98,6 +103,7 @@ fn empty(args: &BenchArgs, no_cuda: Option<&String>) -> Document {
 /// The document as it grows.
 struct Session<'a> {
     args: &'a BenchArgs,
+    custody: &'a Custody,
     clock: WallClock,
     document: Document,
     store: Store,
@@ -112,7 +118,7 @@ fn file(path: Option<&PathBuf>) -> Option<PathBuf> {
 }
 
 impl<'a> Session<'a> {
-    fn new(args: &'a BenchArgs, document: Document) -> Result<Self> {
+    fn new(args: &'a BenchArgs, custody: &'a Custody, document: Document) -> Result<Self> {
         let to_stdout = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
         if to_stdout(&args.json) && to_stdout(&args.csv) {
             return Err(
@@ -121,7 +127,7 @@ impl<'a> Session<'a> {
         }
         let store = Store { json: file(args.json.as_ref()), csv: file(args.csv.as_ref()) };
         let tables = !to_stdout(&args.json) && !to_stdout(&args.csv);
-        let session = Self { args, clock: WallClock::start(), document, store, tables, style: Style::of_stdout() };
+        let session = Self { args, custody, clock: WallClock::start(), document, store, tables, style: Style::of_stdout() };
         // A file that cannot be written is better known now than after an hour.
         session.store.save(&session.document)?;
         session.print(&(session.document.environment.summary() + "\n\n"))?;
@@ -163,14 +169,24 @@ impl<'a> Session<'a> {
     fn pipelines(&mut self, args: &BenchArgs) -> Result<()> {
         let cases = if args.vf.is_empty() { default_cases() } else { args.vf.iter().map(|g| Case::same(g, g.clone())).collect() };
         let sizes = if args.size.is_empty() { vec![(1920, 1080)] } else { args.size.clone() };
-        let with_ffmpeg = self.document.environment.ffmpeg.is_some();
+        let mut with_ffmpeg = self.document.environment.ffmpeg.is_some();
+        let [ours, ffmpeg] = ["convoy", "ffmpeg"].map(|name| Rc::new(Program::new(name, self.custody, args.peer_limit)));
         for size in sizes {
-            let raw = whole::Raw::new(size, args.frames)?;
-            let runs = args.runs.unwrap_or(3);
-            self.print(&format!("{}x{} 4:2:0 8-bit, {} frames, raw file to null, median of {runs} runs\n", size.0, size.1, args.frames))?;
+            let raw = whole::Raw::new(size, args.frames, self.custody)?;
+            self.print(&format!(
+                "{}x{} 4:2:0 8-bit, raw file to null, whole processes; net: without start-up, which is a run on one frame\n",
+                size.0, size.1
+            ))?;
             self.print(&table::pipeline_heading(self.style))?;
             for case in &cases {
-                let rows = whole::rows(args, &raw, case, with_ffmpeg, &self.clock)?;
+                if with_ffmpeg && ffmpeg.given_up() {
+                    with_ffmpeg = false;
+                    self.miss("ffmpeg beside further runs: it did not end again and again".to_owned());
+                }
+                let rows = whole::rows(
+                    &whole::Bench { args, raw: &raw, ours: &ours, ffmpeg: with_ffmpeg.then_some(&ffmpeg), clock: &self.clock },
+                    case,
+                )?;
                 self.add(rows)?;
             }
             self.print("\n")?;
@@ -182,15 +198,16 @@ impl<'a> Session<'a> {
         let cases = plan::kernel_cases(args)?;
         let default = args.vf.is_empty() && args.preset.is_none() && args.filter.is_empty() && args.kernel.is_empty();
         let mut peers = peers::Peers::default();
+        let ward = peers::Ward { custody: self.custody.clone(), limit: args.peer_limit };
         if (args.peers || default)
             && args.backend != Backend::Cuda
-            && let Err(why) = peers.start_opencv()
+            && let Err(why) = peers.start_opencv(&ward)
         {
             self.miss(format!("OpenCV: {why}"));
         }
         if args.peers {
             match cuda {
-                Some(cuda) => peers.start_on_gpu(cuda.info().index).into_iter().for_each(|absent| self.miss(absent)),
+                Some(cuda) => peers.start_on_gpu(cuda.info().index, &ward).into_iter().for_each(|absent| self.miss(absent)),
                 None if args.backend == Backend::Cpu => {}
                 None => self.miss("NPP, PyTorch: they run on a GPU, and CUDA is not available".to_owned()),
             }

@@ -75,12 +75,14 @@ pub struct Settings {
     pub most: usize,
     /// Repetitions beyond the least are taken until a contender has been timed this long.
     pub budget: Duration,
+    /// Frames of every repetition, for contenders that must all do the same; each then runs once on a tenth of them to warm up.
+    pub frames: Option<usize>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let ms = Duration::from_millis;
-        Self { warm_up: ms(100), repetition: ms(5), least: 11, most: 101, budget: ms(600) }
+        Self { warm_up: ms(100), repetition: ms(5), least: 11, most: 101, budget: ms(600), frames: None }
     }
 }
 
@@ -131,6 +133,15 @@ impl Runner<'_> {
 
     /// Runs for the warm-up time and sets frames per repetition and the number of repetitions from what it saw.
     fn warm_up(&mut self, clock: &dyn Clock, settings: &Settings) -> Result<()> {
+        if let Some(frames) = settings.frames {
+            let some = (frames / 10).max(1);
+            let per_frame = (self.run(clock, some)?.0 / some as f64).max(1.0);
+            self.frames = frames;
+            let wanted = (settings.budget.as_nanos() as f64 / (per_frame * frames as f64)).ceil();
+            self.repetitions = (wanted as usize).clamp(settings.least, settings.most.max(settings.least));
+            self.clock_before = self.subject.clock_mhz();
+            return Ok(());
+        }
         let begin = clock.now();
         let granule = self.subject.granule().max(1);
         let most = MOST_FRAMES.max(granule);
@@ -295,7 +306,7 @@ mod tests {
 
     fn settings() -> Settings {
         let ms = Duration::from_millis;
-        Settings { warm_up: ms(20), repetition: ms(10), least: 3, most: 5, budget: ms(40) }
+        Settings { warm_up: ms(20), repetition: ms(10), least: 3, most: 5, budget: ms(40), frames: None }
     }
 
     #[test]
@@ -339,6 +350,20 @@ mod tests {
         let mut a = fake("a", &clock, &log, &[MS]);
         let settings = Settings { budget: Duration::from_secs(9), ..settings() };
         assert_eq!(race(&*clock, &mut [&mut a], &settings).remove(0).unwrap().wall.count, 5);
+    }
+
+    #[test]
+    fn contenders_that_must_do_the_same_do_it_and_the_slow_less_often() {
+        let (clock, log) = (Rc::new(Stopped::default()), Log::default());
+        let mut quick = fake("quick", &clock, &log, &[MS]);
+        let mut slow = fake("slow", &clock, &log, &[100 * MS]);
+        let settings = Settings { least: 1, most: 3, budget: Duration::from_secs(6), frames: Some(40), ..settings() };
+        let outcomes = race(&*clock, &mut [&mut quick, &mut slow], &settings);
+        let told: Vec<_> = outcomes.into_iter().map(|o| o.unwrap()).map(|m| (m.frames, m.wall.count, m.wall.median)).collect();
+        // 0.04 s a run, and 4 s: the second one passes the budget.
+        assert_eq!(told, [(40, 3, 1000.0), (40, 2, 100_000.0)]);
+        let frames: Vec<_> = log.borrow().iter().map(|l| l.2).collect();
+        assert_eq!(frames, [4, 4, 40, 40, 40, 40, 40]);
     }
 
     #[test]

@@ -196,6 +196,12 @@ pub struct Row {
     pub kernels: Vec<KernelUse>,
     /// Device time per frame of upload, kernels and download in microseconds.
     pub phases_us: Option<[f64; 3]>,
+    /// Wall time in milliseconds of a whole run on one frame; part of every other run's time.
+    #[serde(default)]
+    pub start_up_ms: Option<f64>,
+    /// Frames per second of a whole run without its start-up.
+    #[serde(default)]
+    pub net_fps: Option<f64>,
     /// Of a whole run.
     pub stages: Vec<StageShare>,
     /// The stage that limits a whole run.
@@ -242,6 +248,8 @@ impl Row {
             operations: None,
             kernels: Vec::new(),
             phases_us: None,
+            start_up_ms: None,
+            net_fps: None,
             stages: Vec::new(),
             limited_by: None,
             timeline: Vec::new(),
@@ -274,6 +282,14 @@ impl Row {
                 self.warnings.extend(measured.warnings);
             }
         }
+    }
+
+    /// Notes what a run on one frame takes, and the rate without it.
+    pub fn set_start_up(&mut self, start_up: std::time::Duration) {
+        self.start_up_ms = Some(1e3 * start_up.as_secs_f64());
+        let net = self.time_us.map(|time| time.median * self.frames as f64 - 1e6 * start_up.as_secs_f64());
+        // The first frame is in the start-up.
+        self.net_fps = net.filter(|&us| us > 0.0).map(|us| 1e6 * self.frames.saturating_sub(1) as f64 / us);
     }
 
     /// What rows that compete have in common.

@@ -76,7 +76,7 @@ fn permissions() -> std::fs::Permissions {
 }
 
 /// Columns of the CSV.
-const COLUMNS: [&str; 27] = [
+const COLUMNS: [&str; 29] = [
     "level",
     "group",
     "graph",
@@ -104,6 +104,8 @@ const COLUMNS: [&str; 27] = [
     "copy_share",
     "speedup",
     "max_error",
+    "start_up_ms",
+    "net_fps",
 ];
 
 /// All rows, with a heading (RFC 4180).
@@ -114,7 +116,7 @@ pub fn csv(rows: &[Row]) -> String {
         let number = |n: Option<f64>| n.map_or(String::new(), |n| format!("{n}"));
         let time = |pick: fn(&super::summary::Summary) -> f64| number(row.time_us.as_ref().map(pick));
         let whole = |n: Option<usize>| n.map_or(String::new(), |n| n.to_string());
-        let fields: [String; 27] = [
+        let fields: [String; COLUMNS.len()] = [
             row.level.name().to_owned(),
             row.group.clone(),
             row.graph.clone(),
@@ -142,6 +144,8 @@ pub fn csv(rows: &[Row]) -> String {
             number(row.copy_share),
             number(row.speedup),
             number(row.check.as_ref().map(|c| c.max_error)),
+            number(row.start_up_ms),
+            number(row.net_fps),
         ];
         text.push_str(&fields.map(|field| quoted(&field)).join(","));
         text.push('\n');
@@ -178,6 +182,7 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store { json: Some(folder.path().join("b.json")), csv: Some(folder.path().join("b.csv")) };
         let mut bench = document(vec![row("a", "cpu-simd", &[1.0, 2.0, 3.0])]);
+        (bench.rows[0].start_up_ms, bench.rows[0].net_fps) = (Some(80.0), Some(1234.5));
         bench.complete = false;
         store.save(&bench).unwrap();
         let mut wrong = row("b \"quoted\"", "cpu-simd", &[]);
@@ -188,6 +193,7 @@ pub(super) mod tests {
         assert_eq!(json(&back).unwrap(), json(&bench).unwrap());
         let csv = std::fs::read_to_string(store.csv.unwrap()).unwrap();
         let lines: Vec<&str> = csv.lines().collect();
+        assert!(lines[0].ends_with(",max_error,start_up_ms,net_fps") && lines[1].ends_with(",80,1234.5"), "{csv}");
         assert_eq!(lines.len(), 3);
         assert!(lines[1].starts_with("kernel,a,\"gblur=sigma=2,sobel\",,64,48,gray,u8,,1,convoy,cpu,cpu-simd,,,,2,1.1,2.9,"), "{csv}");
         assert!(lines[2].contains("\"b \"\"quoted\"\"\"") && lines[2].contains("\"plane 0, x 1\""), "{csv}");

@@ -147,8 +147,8 @@ fn looped(first: &Row, rows: &[Row], style: Style) -> String {
 /// The heading of the pipeline level's rows, each of which is a group.
 pub fn pipeline_heading(style: Style) -> String {
     style.heading(&format!(
-        "{:<20} {:>8} {:>12} {:>12} {:>8} {:>7}  limited by",
-        "graph", "backend", "convoy fps", "ffmpeg fps", "ratio", "spread"
+        "{:<20} {:>8} {:>7} {:>12} {:>12} {:>7} {:>7} {:>5} {:>7}  limited by",
+        "graph", "backend", "frames", "convoy fps", "ffmpeg fps", "ratio", "net", "runs", "spread"
     )) + "\n"
 }
 
@@ -159,14 +159,24 @@ fn pipeline(rows: &[Row], style: Style) -> String {
     }
     let peer = rows.iter().find(|r| r.program == "ffmpeg");
     let fps = peer.and_then(|r| r.fps);
-    let ratio = ours.fps.zip(fps).map_or("-".to_owned(), |(a, b)| format!("{:.2}", a / b.max(1e-9)));
+    let ratio = |a: Option<f64>, b: Option<f64>| a.zip(b).map_or("-".to_owned(), |(a, b)| format!("{:.2}", a / b.max(1e-9)));
+    let (whole, net) = (ratio(ours.fps, fps), ratio(ours.net_fps, peer.and_then(|r| r.net_fps)));
+    let count = |row: &Row| row.time_us.map_or(0, |t| t.count);
+    let runs = peer.filter(|p| p.time_us.is_some()).map_or(count(ours).to_string(), |p| format!("{}/{}", count(ours), count(p)));
     let shown = |fps: Option<f64>| fps.map_or("-".to_owned(), |f| format!("{f:.1}"));
     let spread = ours.time_us.map_or(0.0, |t| 100.0 * t.spread);
     let limit = ours.limited_by.as_deref().unwrap_or("-");
     let note = peer
         .and_then(|p| p.notes.first().cloned().or_else(|| p.error.clone()))
         .map_or(String::new(), |n| format!("; ffmpeg: {}", one_line(&n)));
-    format!("{:<20} {:>8} {:>12} {:>12} {ratio:>8} {spread:>5.0} %  {limit}{note}\n", ours.group, ours.backend, shown(ours.fps), shown(fps))
+    format!(
+        "{:<20} {:>8} {:>7} {:>12} {:>12} {whole:>7} {net:>7} {runs:>5} {spread:>5.0} %  {limit}{note}\n",
+        ours.group,
+        ours.backend,
+        ours.frames,
+        shown(ours.fps),
+        shown(fps)
+    )
 }
 
 /// Whether a note belongs beside the figures.
@@ -204,5 +214,23 @@ mod tests {
         assert!(lines[3].contains("1.550 ms") && lines[4].contains("warning: only 2"));
         assert!(lines[5].contains("plane 0, x 1; hint: none") && !text.contains('\x1b'));
         assert!(group(&[row("g", "a", &[1.0])], Style { colour: true }).contains("\x1b[1m"));
+    }
+
+    #[test]
+    fn whole_runs_show_both_ratios_and_how_often_each_ran() {
+        let pipeline = |program: &str, times: &[f64], start_up_ms| {
+            let mut row = row("pixelate", "auto", times);
+            (row.level, row.program, row.frames) = (Level::Pipeline, program.to_owned(), 101);
+            row.fps = Some(1e6 / times[0]);
+            row.set_start_up(std::time::Duration::from_millis(start_up_ms));
+            row
+        };
+        // 202 ms of which 102 ms start; 404 ms of which 4: twice as fast as a whole, four times without.
+        let (ours, theirs) = (pipeline("convoy", &[2000.0, 2000.0], 102), pipeline("ffmpeg", &[4000.0], 4));
+        assert_eq!((ours.net_fps, theirs.net_fps, ours.start_up_ms), (Some(1000.0), Some(250.0), Some(102.0)));
+        let text = group(&[ours, theirs], Style::plain());
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(words, ["pixelate", "cpu", "101", "500.0", "250.0", "2.00", "4.00", "2/1", "0", "%", "-"], "{text}");
+        assert_eq!(pipeline_heading(Style::plain()).split("  ").filter(|w| !w.trim().is_empty()).count(), 10);
     }
 }

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::Backend;
-use super::values::{parse_batch, parse_lanes, parse_percent, parse_seconds, parse_window};
+use super::values::{parse_batch, parse_lanes, parse_limit, parse_percent, parse_seconds, parse_window};
 use crate::axes::{self, Planes, SampleType, parse_size as parse_named_size};
 use crate::bench::plan::Kind;
 use crate::filter::Border;
@@ -69,10 +69,10 @@ pub struct BenchArgs {
     /// Frames that count as one at the kernel level; a list (default: 1).
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_batch, help_heading = "Axes")]
     pub batch: Vec<usize>,
-    /// Frames per run of the pipeline level.
-    #[arg(long, value_name = "N", default_value_t = 150, value_parser = clap::value_parser!(u64).range(10..), help_heading = "Measuring")]
-    pub frames: u64,
-    /// Repetitions per row; the median counts (default: 3 of whole runs, 11 to 101 of kernels).
+    /// Frames per run of the pipeline level, the same for both programs (default: as many as keep Convoy filtering for a second, 100 at least).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=1_000_000), help_heading = "Measuring")]
+    pub frames: Option<u64>,
+    /// Repetitions per row; the median counts (default: 3 of whole runs, fewer where one takes more than 10 s; 11 to 101 of kernels).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "Measuring")]
     pub runs: Option<u64>,
     /// Seconds that each kernel row runs before it is timed.
@@ -82,6 +82,10 @@ pub struct BenchArgs {
     /// PyTorch. Each is compared with the reference first; what is absent is said. ffmpeg stands beside whole runs anyway.
     #[arg(long, help_heading = "Measuring")]
     pub peers: bool,
+    /// Seconds that another program may take for one answer, and a whole run for its end: then it is stopped, its row says so, and the bench
+    /// goes on. One that is stopped twice in a row is not asked again.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_limit, default_value = "120", help_heading = "Measuring")]
+    pub peer_limit: std::time::Duration,
     /// Store which variant is fastest on this GPU for each case of the kernel level; `auto` uses it from then on.
     #[arg(long, help_heading = "Measuring")]
     pub tune: bool,

@@ -35,6 +35,11 @@ pub(super) fn parse_batch(text: &str) -> Result<usize, String> {
     parse_bounded(text, 1 << 20)
 }
 
+pub(super) fn parse_limit(text: &str) -> Result<std::time::Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|s| (0.1..=86_400.0).contains(s));
+    seconds.map(std::time::Duration::from_secs_f64).ok_or_else(|| "expected seconds from 0.1 to 86400".to_owned())
+}
+
 pub(super) fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|s| (0.0..=600.0).contains(s));
     seconds.map(std::time::Duration::from_secs_f64).ok_or_else(|| "expected seconds from 0 to 600".to_owned())

@@ -2,6 +2,7 @@
 //! awkward memory, and a way to run frames through a device.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod gpu;
 pub mod operations;
 
 use std::collections::VecDeque;

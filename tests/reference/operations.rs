@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use convoy::filter::plan::{BoxMean, Direct, Extreme, Extremum, Gradient, Median, PlaneOp, Pool, PoolKind, Separable, Unsharp};
+use convoy::filter::plan::{BoxMean, Direct, Extreme, Extremum, Gradient, Median, Morphology, PlaneOp, Pool, PoolKind, Separable, Unsharp};
 
 use super::Noise;
 
@@ -32,6 +32,13 @@ pub fn integer_taps(width: usize, height: usize, seed: u64) -> Vec<f32> {
     (0..width * height).map(|_| noise.below(17) as f32 - 5.0).collect()
 }
 
+/// Integer weights from a fixed seed; `scale` is one over their sum, as convolution's default.
+pub fn direct(width: usize, height: usize, seed: u64) -> PlaneOp {
+    let taps = integer_taps(width, height, seed);
+    let sum: f32 = taps.iter().sum();
+    PlaneOp::Direct(Direct { width, height, taps: taps.into(), scale: if sum == 0.0 { 1.0 } else { 1.0 / sum.abs() }, bias: 0.0 })
+}
+
 /// Fractional weights from a fixed seed, with a scale and a bias.
 pub fn fractional(width: usize, height: usize, seed: u64) -> PlaneOp {
     let mut noise = Noise(seed);
@@ -50,6 +57,11 @@ pub fn unsharp(size_x: usize, size_y: usize, amount: f64) -> PlaneOp {
 
 pub fn extremum(kind: Extreme, radius_x: usize, radius_y: usize) -> PlaneOp {
     PlaneOp::Extremum(Extremum { kind, radius_x, radius_y })
+}
+
+/// `threshold` in the samples' own values.
+pub fn morphology(kind: Extreme, coordinates: u8, threshold: Option<f32>) -> PlaneOp {
+    PlaneOp::Morphology(Morphology { kind, coordinates, threshold })
 }
 
 pub fn median(radius_x: usize, radius_y: usize, rank: usize) -> PlaneOp {

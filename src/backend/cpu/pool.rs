@@ -172,18 +172,40 @@ impl PoolKernel {
                 out[x * c + component] = value;
             }
         }
-        let Some(window) = self.columns.get(inner.start).filter(|_| !inner.is_empty()) else { return };
-        // Every column from the first window's to the last one's.
-        let (first, count) = (window.first * c, ((inner.len() - 1) * self.op.stride + 1) * c);
-        let out = &mut out[inner.start * c..inner.end * c];
-        let dense = if self.op.stride == 1 { &mut *out } else { &mut spare[..count] };
-        dense.copy_from_slice(&row[first..first + count]);
-        for index in 1..self.op.kernel {
-            rows(&row[first + index * step..], dense);
-        }
-        if self.op.stride > 1 {
-            thin_out(self.level, self.op.stride, c, &spare[..count], out);
-        }
+        let windows = [self.op.kernel, self.op.stride, self.op.pad, self.op.dilation];
+        let (out, from) = (out.get_mut(inner.start * c..inner.end * c).unwrap_or_default(), inner.start);
+        dense(self.level, windows, (from, c), row, spare, out, |tap, values, dense| match tap {
+            0 => dense.copy_from_slice(&values[..dense.len()]),
+            _ => rows(values, dense),
+        });
+    }
+}
+
+/// Combines windows that lie inside of a line with all their samples, from window `from` on as many as `out` has room for, whole registers
+/// at a time: at every column from the first window's to the last one's, thinned out then where there is a stride. `merge` gets the number
+/// of a tap, what lies under that tap of the first window and behind it, and the windows so far: at tap 0 whatever was there before.
+/// `spare` is as long as the line.
+#[inline(always)]
+pub(super) fn dense<T: Ordered>(
+    level: Level,
+    [kernel, stride, pad, dilation]: [usize; 4],
+    (from, components): (usize, usize),
+    row: &[T],
+    spare: &mut [T],
+    out: &mut [T],
+    mut merge: impl FnMut(usize, &[T], &mut [T]),
+) {
+    let windows = out.len() / components;
+    if windows == 0 {
+        return;
+    }
+    let (first, count) = ((from * stride - pad) * components, ((windows - 1) * stride + 1) * components);
+    let dense = if stride == 1 { &mut *out } else { spare.get_mut(..count).unwrap_or_default() };
+    for tap in 0..kernel {
+        merge(tap, row.get(first + tap * dilation * components..).unwrap_or_default(), dense);
+    }
+    if stride > 1 {
+        thin_out(level, stride, components, spare.get(..count).unwrap_or_default(), out);
     }
 }
 

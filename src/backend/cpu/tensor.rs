@@ -10,7 +10,8 @@ use half::slice::HalfFloatSliceExt;
 use multiversion::multiversion;
 
 use super::crew::{Crew, Work};
-use super::pool::{DENSE_STRIDE, inner};
+use super::linear::Level;
+use super::pool::{DENSE_STRIDE, dense, inner};
 use crate::error::{Error, Result};
 use crate::tensor::{Convolution, Dims, Layout, Pooling, Reduce, Tensor, Values, Windows};
 
@@ -137,23 +138,14 @@ impl Lines {
                 }
             }
         }
-        if inner.is_empty() {
-            return;
-        }
-        let first = (inner.start * stride - windows.pad[1]) * components;
-        let count = ((inner.len() - 1) * stride + 1) * components;
-        let step = windows.dilation[1] * components;
-        let Some(out) = out.get_mut(inner.start * components..inner.end * components) else { return };
-        let dense = if stride == 1 { &mut *out } else { spare.get_mut(..count).unwrap_or_default() };
-        dense.fill(rule.neutral());
-        lost.fill(0.0);
-        for tap in 0..windows.kernel[1] {
-            merge(rule, down.get(first + tap * step..).unwrap_or_default(), dense, lost);
-        }
-        if stride > 1 {
-            let samples = spare.chunks(stride * components);
-            out.chunks_exact_mut(components).zip(samples).for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, &from)| *to = from));
-        }
+        let out = out.get_mut(inner.start * components..inner.end * components).unwrap_or_default();
+        dense(Level::Simd, line, (inner.start, components), down, spare, out, |tap, values, dense| {
+            if tap == 0 {
+                dense.fill(rule.neutral());
+                lost.fill(0.0);
+            }
+            merge(rule, values, dense, lost);
+        });
     }
 }
 

@@ -31,6 +31,7 @@ pub mod measure;
 pub mod pack;
 pub mod pinned;
 pub mod spec;
+mod table;
 pub mod tensor;
 mod texture;
 pub mod tuning;
@@ -93,6 +94,8 @@ pub struct Report {
     pub compilers: Vec<Found>,
     /// The NVRTC that would be used: path and version, or why none can be.
     pub compiler: Result<(std::path::PathBuf, (u32, u32)), String>,
+    /// Measured times of variants, of each GPU in turn.
+    pub tuning: Vec<Tuning>,
     /// Where compiled kernels are kept; None if nowhere.
     pub cache: Option<std::path::PathBuf>,
     /// The kernel pack: where it is (None: embedded) and how many kernels it has; None without one; or why it cannot be used.
@@ -106,7 +109,12 @@ pub fn probe() -> Report {
     let driver = ready.as_ref().map_err(text).and_then(|()| device::driver_version().map_err(|e| text(&e)));
     let devices = ready.as_ref().map_err(text).and_then(|()| device::devices().map_err(|e| text(&e)));
     let compiler = Nvrtc::open(driver.as_ref().ok().map(|v| v.0)).map(|n| (n.path().to_owned(), n.version())).map_err(|e| text(&e));
+    let tuning = match (&driver, &devices) {
+        (Ok(driver), Ok(devices)) => devices.iter().map(|device| Tuning::open(device, *driver)).collect(),
+        (Err(_), _) | (_, Err(_)) => Vec::new(),
+    };
     Report {
+        tuning,
         driver_present: device::present(),
         driver,
         devices,
@@ -274,6 +282,8 @@ impl Device for Cuda {
 
     fn build(&self, plan: &Plan, options: &BuildOptions) -> Result<Built> {
         let program = self.compile(plan, options.variant.as_deref())?;
-        lane::build(&self.context, self.host_memory(), program, options)
+        let mut built = lane::build(&self.context, self.host_memory(), program, options)?;
+        built.notes.extend(self.tuning.note());
+        Ok(built)
     }
 }

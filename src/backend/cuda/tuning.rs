@@ -1,11 +1,12 @@
 //! Measured times of variants, kept for the automatic choice: one JSON file per GPU and driver under the user's cache folder.
 //!
 //! `convoy bench --tune` writes it through [`tune`]; [`super::Cuda::compile`] asks [`Tuning::find`]. A file that is missing, damaged, or of
-//! another format, GPU or driver counts as empty: the cost model decides then. Writes are atomic.
+//! another GPU or driver counts as empty: the cost model decides then. So does a record that other kernels were measured for, or kernels that
+//! another version of this program parametrised ([`CODE`]); those are counted ([`Tuning::stale`]) and go with the next write. Writes are atomic.
 //!
 //! ```json
-//! { "format": 1, "gpu": "GPU-…", "name": "NVIDIA H200", "driver": "13.0",
-//!   "tasks": { "direct 7x7 u8 x1 clamp 1920x1080": { "coarsened": 9.4, "tiled": 31.0 } } }
+//! { "format": 2, "gpu": "GPU-…", "name": "NVIDIA H200", "driver": "13.0",
+//!   "tasks": { "direct 7x7 u8 x1 clamp 1920x1080": { "code": "5f0c…", "times": { "coarsened": 9.4, "tiled": 31.0 } } } }
 //! ```
 //! Times are medians in microseconds per frame, data on the device.
 
@@ -16,14 +17,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::Cuda;
+use super::compile::CODE;
 use super::device::DeviceInfo;
 use super::measure::{Settings, measure};
-use super::variants::{TABLE, Task, family};
+use super::variants::{TABLE, Task};
 use crate::error::{Error, Result};
 use crate::filter::plan::{Plan, PlaneOp, Step};
 
 /// Of the file; another one is not read.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Times of one task's variants, by name, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,16 +53,33 @@ impl Times {
     }
 }
 
-/// The store of one GPU under one driver.
+/// What was measured for one task, and with which code.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Record {
+    code: String,
+    times: Times,
+}
+
+/// The store of one GPU under one driver.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tuning {
     format: u32,
     gpu: String,
     name: String,
     driver: String,
-    tasks: BTreeMap<String, Times>,
+    tasks: BTreeMap<String, Record>,
     #[serde(skip)]
     path: Option<PathBuf>,
+    #[serde(skip)]
+    stale: usize,
+}
+
+/// A file of any format.
+#[derive(Deserialize)]
+struct Stored {
+    gpu: String,
+    driver: String,
+    tasks: BTreeMap<String, serde_json::Value>,
 }
 
 impl Tuning {
@@ -73,20 +92,45 @@ impl Tuning {
 
     /// As [`Tuning::open`], in another folder; None keeps it in memory.
     pub fn open_in(folder: Option<&Path>, device: &DeviceInfo, driver: (u32, u32)) -> Self {
+        Self::open_for(CODE, folder, device, driver)
+    }
+
+    /// As [`Tuning::open_in`], for the code of this hash.
+    fn open_for(code: &str, folder: Option<&Path>, device: &DeviceInfo, driver: (u32, u32)) -> Self {
         let driver = format!("{}.{}", driver.0, driver.1);
         let path = folder.filter(|_| !device.uuid.is_empty()).map(|folder| folder.join(format!("{}.json", device.uuid)));
         let stored =
-            path.as_deref().and_then(|path| fs::read_to_string(path).ok()).and_then(|text| serde_json::from_str::<Self>(&text).ok());
-        let fits = |t: &Self| t.format == FORMAT && t.gpu == device.uuid && t.driver == driver;
-        let empty = Self {
-            format: FORMAT,
-            gpu: device.uuid.clone(),
-            name: device.name.clone(),
-            driver: driver.clone(),
-            tasks: BTreeMap::new(),
-            path: None,
-        };
-        Self { path, ..stored.filter(fits).unwrap_or(empty) }
+            path.as_deref().and_then(|path| fs::read_to_string(path).ok()).and_then(|text| serde_json::from_str::<Stored>(&text).ok());
+        let stored = stored.filter(|s| s.gpu == device.uuid && s.driver == driver).map(|s| s.tasks).unwrap_or_default();
+        let all = stored.len();
+        // A record of an older format has no hash.
+        let record = |value| serde_json::from_value::<Record>(value).ok().filter(|record| record.code == code);
+        let tasks: BTreeMap<String, Record> = stored.into_iter().filter_map(|(task, value)| Some((task, record(value)?))).collect();
+        let stale = all - tasks.len();
+        Self { format: FORMAT, gpu: device.uuid.clone(), name: device.name.clone(), driver, tasks, path, stale }
+    }
+
+    /// Tasks that were measured with this code.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether nothing was measured with this code.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Tasks that were measured with other kernels or another version of the program; they count for nothing.
+    pub fn stale(&self) -> usize {
+        self.stale
+    }
+
+    /// What the user should know of [`Tuning::stale`]; None if there is none.
+    pub fn note(&self) -> Option<String> {
+        (self.stale > 0).then(|| {
+            let times = if self.stale == 1 { "time of 1 case is" } else { &format!("times of {} cases are", self.stale) };
+            format!("measured {times} not used, since the kernels have changed: run `convoy bench --tune` again")
+        })
     }
 
     /// Where it is stored.
@@ -96,12 +140,12 @@ impl Tuning {
 
     /// What was measured for `task`.
     pub fn find(&self, task: &Task) -> Option<&Times> {
-        self.tasks.get(&key(task))
+        self.tasks.get(&key(task)).map(|record| &record.times)
     }
 
     /// Notes what was measured for `task`, in place of what was known.
     pub fn set(&mut self, task: &Task, times: Times) {
-        self.tasks.insert(key(task), times);
+        self.tasks.insert(key(task), Record { code: CODE.to_owned(), times });
     }
 
     /// Writes the store.
@@ -188,7 +232,7 @@ fn measure_rows(cuda: &Cuda, step: &Step, task: &Task, settings: Settings) -> Re
     let plan = Plan { input: step.input, steps: vec![alone] };
     let mut times = Times::default();
     let mut last = None;
-    for row in TABLE.iter().filter(|row| row.family == family(&task.op) && row.supports(task).is_ok()) {
+    for row in TABLE.iter().filter(|row| row.executes(&task.op) && row.supports(task).is_ok()) {
         match measure(cuda, &plan, Some(row.name), settings) {
             Ok(measured) => times.set(row.name, measured.kernel.median()),
             Err(error) => last = Some(error),
@@ -249,6 +293,36 @@ mod tests {
         assert_eq!(open("GPU-1", (13, 0)).find(&task(60)), None);
         store.save().unwrap();
         assert_eq!(open("GPU-1", (13, 0)), store);
+    }
+
+    #[test]
+    fn what_other_kernels_took_counts_for_nothing_and_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |code| Tuning::open_for(code, Some(folder.path()), &device("GPU-1"), (13, 0));
+        let mut times = Times::default();
+        times.set("tiled", 9.5);
+        let mut store = open(CODE);
+        store.set(&task(60), times.clone());
+        store.save().unwrap();
+        assert_eq!((open(CODE).find(&task(60)), open(CODE).stale(), open(CODE).note()), (Some(&times), 0, None));
+        let changed = open("another");
+        assert_eq!((changed.find(&task(60)), changed.len(), changed.stale()), (None, 0, 1));
+        assert!(changed.note().unwrap().starts_with("measured time of 1 case is not used, since the kernels have changed"));
+        // A file from before there were hashes, of two cases.
+        let path = store.path().unwrap();
+        let old = format!(
+            r#"{{"format": 1, "gpu": "GPU-1", "name": "a GPU", "driver": "13.0", "tasks": {{"{}": {{"tiled": 9.5}}, "x": {{}}}}}}"#,
+            key(&task(60))
+        );
+        std::fs::write(path, old).unwrap();
+        let mut before = open(CODE);
+        assert_eq!((before.find(&task(60)), before.is_empty(), before.stale()), (None, true, 2));
+        assert!(before.note().unwrap().contains("times of 2 cases are not used"));
+        // What is measured now is stored with its hash, and the old ones are gone.
+        before.set(&task(60), times.clone());
+        before.save().unwrap();
+        assert_eq!((open(CODE).find(&task(60)), open(CODE).stale()), (Some(&times), 0));
+        assert_eq!(CODE.len(), 64);
     }
 
     #[test]

@@ -9,11 +9,14 @@ mod opencv;
 mod process;
 mod torch;
 
+pub(super) use process::Ward;
 use process::{Input, Process};
 
-use super::plan::{Case, weights};
+use super::child::gives_up;
+use super::plan::{Case, sigma, weights};
 use super::race::{Subject, wrong_result};
 use crate::error::{Error, Result};
+use crate::filter::math::gaussian_weights;
 use crate::filter::plan::Plan;
 use crate::frame::Sample;
 use crate::reference::{Comparison, Content, Judge, Picture, Tolerance};
@@ -47,15 +50,18 @@ struct Running {
     process: Process,
     loaded: Option<Rc<Input>>,
     start: Box<dyn Fn() -> Result<Process, String>>,
+    /// Processes since the last answer that were stopped for want of one.
+    silent: u32,
 }
 
 impl Running {
     fn start(start: impl Fn() -> Result<Process, String> + 'static) -> Result<Shared, String> {
-        Ok(Rc::new(RefCell::new(Self { process: start()?, loaded: None, start: Box::new(start) })))
+        Ok(Rc::new(RefCell::new(Self { process: start()?, loaded: None, start: Box::new(start), silent: 0 })))
     }
 
     /// The process with these samples in its hands.
     fn with(&mut self, input: &Rc<Input>) -> Result<&mut Process> {
+        self.revive()?;
         if !self.loaded.as_ref().is_some_and(|loaded| Rc::ptr_eq(loaded, input)) {
             self.loaded = None;
             self.process.load(input)?;
@@ -68,6 +74,11 @@ impl Running {
     fn revive(&mut self) -> Result<()> {
         if self.process.ended() {
             self.loaded = None;
+            self.silent += u32::from(self.process.take_silence());
+            if gives_up(self.silent) {
+                let why = format!("{} times in a row it did not answer", self.silent);
+                return Err(Error::failed(format!("{} is left out", self.process.name), why));
+            }
             let again = (self.start)().map_err(|why| Error::failed(format!("cannot start {} again", self.process.name), why))?;
             self.process = again;
         }
@@ -84,21 +95,23 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// Starts OpenCV.
+    /// Starts OpenCV in `ward`.
     ///
     /// # Errors
     /// Why there is none, in a word.
-    pub fn start_opencv(&mut self) -> Result<(), String> {
-        self.opencv = Some(Running::start(opencv::start)?);
+    pub fn start_opencv(&mut self, ward: &Ward) -> Result<(), String> {
+        let ward = ward.clone();
+        self.opencv = Some(Running::start(move || opencv::start(&ward))?);
         Ok(())
     }
 
     /// Starts NPP and PyTorch on GPU `device`; returns why one is absent.
-    pub fn start_on_gpu(&mut self, device: usize) -> Vec<String> {
+    pub fn start_on_gpu(&mut self, device: usize, ward: &Ward) -> Vec<String> {
         let mut absent = Vec::new();
+        let [npp, torch] = [ward.clone(), ward.clone()];
         let mut there = |name: &str, peer: Result<Shared, String>| peer.map_err(|why| absent.push(format!("{name}: {why}"))).ok();
-        self.npp = there("NPP", Running::start(move || npp::start(device)));
-        self.torch = there("PyTorch", Running::start(move || torch::start(device)));
+        self.npp = there("NPP", Running::start(move || npp::start(device, &npp)));
+        self.torch = there("PyTorch", Running::start(move || torch::start(device, &torch)));
         absent
     }
 
@@ -168,8 +181,8 @@ impl Subject for Contender {
     /// Whatever it returns is compared and reported; only another size is refused.
     fn verify(&mut self) -> Result<Comparison> {
         let mut peer = self.peer.borrow_mut();
-        peer.revive()?;
         let result = peer.with(&self.input)?.check(&self.call)?;
+        peer.silent = 0;
         (self.judge)(&result).map_err(|e| e.context(self.name))
     }
 
@@ -265,11 +278,9 @@ pub(super) fn difference(found: &Comparison, plan: &Plan) -> Option<String> {
         .then(|| format!("not the same result: {:.1} % of the samples are one code value off", 100.0 * share))
 }
 
-/// Taps of a Gaussian, sampled at whole distances, of sum 1.
-fn gaussian(k: usize, sigma: f64) -> Vec<f64> {
-    let at = |i: usize| (-0.5 * ((i as f64 - (k / 2) as f64) / sigma).powi(2)).exp();
-    let sum: f64 = (0..k).map(at).sum();
-    (0..k).map(|i| at(i) / sum).collect()
+/// Our taps of a Gaussian of an odd window, of sum 1.
+fn gaussian(k: usize) -> Vec<f64> {
+    gaussian_weights(sigma(k), k / 2).into_iter().map(f64::from).collect()
 }
 
 /// The weights of the general kernel, of sum 1.
@@ -292,6 +303,7 @@ pub(super) fn wrong_size(got: usize, want: usize) -> Error {
 mod tests {
     use super::process::tests::{DOUBLES, fake};
     use super::*;
+    use crate::bench::child::tests::SHORT;
 
     fn contender(peer: &Shared, call: &str, input: &Rc<Input>) -> Contender {
         let judge = |result: &[u8]| {
@@ -338,6 +350,29 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_is_silent_again_and_again_is_left_out() {
+        // It does not come back from a call that it does not know.
+        let hangs = DOUBLES.replace("echo \"error no call '$rest'\"; continue;", "sleep 1000;");
+        assert_ne!(hangs, DOUBLES);
+        let peer = Running::start(move || fake(&hangs)).unwrap();
+        let input = Rc::new(Input { kind: "uint8", shape: vec![2], bytes: b"ab".to_vec() });
+        let [mut bad, mut good] = [contender(&peer, "hang", &input), contender(&peer, "double", &input)];
+        let mut silence = || {
+            // Only the hanging call is not waited for long: a busy machine may be slow to start a shell.
+            let mut running = peer.borrow_mut();
+            running.with(&input).unwrap().limit = SHORT;
+            drop(running);
+            bad.verify().unwrap_err().to_string()
+        };
+        assert!(silence().starts_with("the fake did not answer within 0.3 s"));
+        // It answers in between: that counts.
+        assert_eq!(good.verify().unwrap().samples, 4);
+        assert!(silence().starts_with("the fake did not") && silence().starts_with("the fake did not"));
+        assert_eq!(good.verify().unwrap_err().to_string(), "the fake is left out: 2 times in a row it did not answer");
+        assert_eq!(good.verify().unwrap_err().to_string(), "the fake is left out: 2 times in a row it did not answer");
+    }
+
+    #[test]
     fn a_result_that_is_not_the_references_is_said_in_numbers() {
         let plan = |format| {
             let shape = crate::frame::Shape { format, width: 8, height: 8 };
@@ -355,8 +390,10 @@ mod tests {
 
     #[test]
     fn weights_sum_to_one() {
+        for k in [3, 15, 31] {
+            assert!((gaussian(k).iter().sum::<f64>() - 1.0).abs() < 1e-7 && gaussian(k).len() == k);
+        }
         for k in [2, 3, 15, 31] {
-            assert!((gaussian(k, 2.0).iter().sum::<f64>() - 1.0).abs() < 1e-12);
             assert!((mean_weights(k).iter().sum::<f64>() - 1.0).abs() < 1e-12);
         }
         assert_eq!(joined(&[0.5, 2.0], ","), "5e-1,2e0");

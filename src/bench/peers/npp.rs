@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use super::process::{Process, folder};
+use super::process::{Folder, Process, Ward};
 use super::{Call, gaussian, joined, mean_weights};
 use crate::axes::SampleType;
+use crate::bench::child::Program;
 use crate::bench::plan::{Case, Kind, sigma};
 use crate::filter::Border;
 
@@ -14,8 +15,8 @@ use crate::filter::Border;
 ///
 /// # Errors
 /// Why there is none, in a word.
-pub(super) fn start(device: usize) -> Result<Process, String> {
-    start_with(&compiler(&|name| std::env::var_os(name))?, device)
+pub(super) fn start(device: usize, ward: &Ward) -> Result<Process, String> {
+    start_with(&compiler(&|name| std::env::var_os(name))?, device, ward)
 }
 
 /// nvcc: in the toolkit that `CUDA_HOME` or `CUDA_PATH` names, on the path, or where the toolkit usually is.
@@ -29,8 +30,8 @@ fn compiler(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<PathBuf, Stri
         .ok_or_else(|| "nvcc is not installed (CUDA_HOME names a CUDA toolkit)".to_owned())
 }
 
-fn start_with(nvcc: &Path, device: usize) -> Result<Process, String> {
-    let folder = folder()?;
+fn start_with(nvcc: &Path, device: usize, ward: &Ward) -> Result<Process, String> {
+    let folder = Folder::new(&ward.custody)?;
     let (source, program) = (folder.path().join("npp.cpp"), folder.path().join("npp"));
     std::fs::write(&source, include_str!("npp.cpp")).map_err(|e| format!("cannot write its source: {e}"))?;
     let mut command = Command::new(nvcc);
@@ -43,13 +44,14 @@ fn start_with(nvcc: &Path, device: usize) -> Result<Process, String> {
             command.arg(option);
         }
     }
-    let output = command.stdin(Stdio::null()).output().map_err(|e| format!("cannot run '{}': {e}", nvcc.display()))?;
+    let output = Program::new("nvcc", &ward.custody, ward.limit).output(command);
+    let output = output.map_err(|e| e.to_string().lines().next().unwrap_or_default().to_owned())?;
     if !output.status.success() {
-        return Err(refusal(&String::from_utf8_lossy(&output.stderr)));
+        return Err(refusal(&output.stderr));
     }
     let mut server = Command::new(program);
     server.arg(device.to_string());
-    Process::start("NPP", server, folder)
+    Process::start("NPP", server, folder, ward)
 }
 
 /// What a failed compilation means.
@@ -77,7 +79,7 @@ pub(super) fn calls(case: &Case) -> Vec<Call> {
     let plain = |name: &str| vec![Call::new(name, format!("{name} {k}"))];
     match kind {
         Kind::Gauss => {
-            let taps = joined(&gaussian(k, sigma(k)), " ");
+            let taps = joined(&gaussian(k), " ");
             let mut calls = vec![Call::new("FilterGaussAdvancedBorder", format!("FilterGaussAdvancedBorder {k} {taps}"))];
             if k <= 15 {
                 // A Gaussian whose width NPP chooses: the same work, another result, which is held to that width's.
@@ -107,8 +109,9 @@ pub(super) fn calls(case: &Case) -> Vec<Call> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use super::super::process::tests::DOUBLES;
+    use super::super::process::tests::{DOUBLES, ward};
     use super::*;
+    use crate::bench::child::tests::LIMIT;
 
     /// A script that stands for nvcc: the program's path is its fourth argument.
     fn fake(folder: &Path, script: &str) -> PathBuf {
@@ -127,22 +130,22 @@ mod tests {
             "grep -q nppiFilterGaussAdvancedBorder_8u_C1R_Ctx \"$5\" || exit 1\n[ \"$6\" = -lnppif ] || exit 1\n\
              cat > \"$4\" <<'END'\n#!/bin/sh\n[ \"$1\" = 3 ] || exit 1\n{DOUBLES}\nEND\nchmod +x \"$4\""
         );
-        let peer = start_with(&fake(folder.path(), &script), 3).unwrap();
+        let peer = start_with(&fake(folder.path(), &script), 3, &ward(LIMIT)).unwrap();
         assert_eq!((peer.name, peer.version.as_str()), ("NPP", "1.2"));
     }
 
     #[test]
     fn each_thing_that_is_missing_has_its_word() {
         let folder = tempfile::tempdir().unwrap();
-        let why = |said: &str| start_with(&fake(folder.path(), &format!("echo \"{said}\" >&2; exit 1")), 0).err().unwrap();
+        let why = |said: &str| start_with(&fake(folder.path(), &format!("echo \"{said}\" >&2; exit 1")), 0, &ward(LIMIT)).err().unwrap();
         assert_eq!(why("/tmp/npp.cpp:18:10: fatal error: npp.h: No such file or directory"), "its headers are not beside nvcc");
         assert_eq!(why("/usr/bin/ld: cannot find -lnppif: No such file"), "its libraries are not beside nvcc");
         assert_eq!(
             why("warning: old\\nx.cpp(3): error: no such thing\\nmore"),
             "nvcc cannot compile its program: x.cpp(3): error: no such thing"
         );
-        let absent =
-            start_with(&fake(folder.path(), "printf '#!/bin/sh\\necho absent no CUDA-capable device' > \"$4\"; chmod +x \"$4\""), 0);
+        let script = "printf '#!/bin/sh\\necho absent no CUDA-capable device' > \"$4\"; chmod +x \"$4\"";
+        let absent = start_with(&fake(folder.path(), script), 0, &ward(LIMIT));
         assert_eq!(absent.err().unwrap(), "no CUDA-capable device");
     }
 

@@ -1,6 +1,6 @@
 //! OpenCV's CPU filters, on one thread.
 
-use super::process::{Process, start_python};
+use super::process::{Process, Ward, start_python};
 use super::{Call, joined, mean_weights};
 use crate::axes::SampleType;
 use crate::bench::plan::{Case, Kind, sigma};
@@ -10,8 +10,8 @@ use crate::filter::Border;
 ///
 /// # Errors
 /// Why there is none, in a word.
-pub(super) fn start() -> Result<Process, String> {
-    start_python("OpenCV", include_str!("opencv.py"), &[])
+pub(super) fn start(ward: &Ward) -> Result<Process, String> {
+    start_python("OpenCV", include_str!("opencv.py"), &[], ward)
 }
 
 /// OpenCV's call for a case, if it has one that means the same.

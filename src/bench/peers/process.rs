@@ -4,19 +4,19 @@
 //! (NumPy's name of the type, sides joined by `x`) and answers `ok FRAMES`, the frames that `time` is asked for multiples of;
 //! `check FILE CALL` runs a call on these samples, writes the result and answers `ok`; `time FRAMES CALL` answers with nanoseconds.
 //! Instead of any answer comes `error TEXT`; it may end after that. Its working folder is ours: files have names without blanks.
+//! It speaks when it is asked, and each answer comes within the limit, or it is killed with all that it started.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
+use crate::bench::child::{Child, Custody, Halt, Watched};
 use crate::error::{Error, Result};
 
 /// Samples in, in the peer's folder.
 const INPUT: &str = "input.raw";
 /// Samples out.
 const OUTPUT: &str = "output.raw";
-/// What it says on stderr.
-const COMPLAINTS: &str = "stderr.txt";
 
 /// Samples for a peer.
 pub(super) struct Input {
@@ -28,17 +28,46 @@ pub(super) struct Input {
     pub bytes: Vec<u8>,
 }
 
+/// Where peers run, and how long each may take for an answer.
+#[derive(Clone, Debug)]
+pub(in crate::bench) struct Ward {
+    pub custody: Custody,
+    pub limit: Duration,
+}
+
+/// A folder for a process; it goes with the value, or with the bench.
+pub(super) struct Folder {
+    // Before the folder, which is then nobody's but the value's.
+    _watched: Watched,
+    folder: tempfile::TempDir,
+}
+
+impl Folder {
+    /// # Errors
+    /// There is no room for temporary files.
+    pub fn new(custody: &Custody) -> Result<Self, String> {
+        let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+        Ok(Self { _watched: custody.watch(folder.path()), folder })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
 /// The running process.
 pub(super) struct Process {
     /// What rows and errors call it.
     pub name: &'static str,
     /// "4.10.0".
     pub version: String,
+    // Before the folder: it is killed before its folder goes.
     child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-    folder: tempfile::TempDir,
+    folder: Folder,
     granule: usize,
+    /// For each answer.
+    pub limit: Duration,
+    silent: bool,
 }
 
 impl Process {
@@ -46,17 +75,12 @@ impl Process {
     ///
     /// # Errors
     /// Why it is not there, in a word.
-    pub fn start(name: &'static str, mut command: Command, folder: tempfile::TempDir) -> Result<Self, String> {
+    pub fn start(name: &'static str, mut command: Command, folder: Folder, ward: &Ward) -> Result<Self, String> {
         let program = command.get_program().to_string_lossy().into_owned();
-        let cannot = |e: std::io::Error| format!("cannot start '{program}': {e}");
-        let complaints = File::create(folder.path().join(COMPLAINTS)).map_err(cannot)?;
-        command.current_dir(folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints);
-        let mut child = command.spawn().map_err(cannot)?;
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(format!("cannot talk to '{program}'"));
-        };
-        let mut process = Self { name, version: String::new(), child, input, output: BufReader::new(output), folder, granule: 1 };
-        let line = process.answer().map_err(|e| e.to_string())?;
+        command.current_dir(folder.path());
+        let child = ward.custody.start(&mut command, true).map_err(|e| format!("cannot start '{program}': {e}"))?;
+        let mut process = Self { name, version: String::new(), child, folder, granule: 1, limit: ward.limit, silent: false };
+        let line = process.answer().map_err(|e| e.to_string().lines().next().unwrap_or_default().to_owned())?;
         match (line.strip_prefix("ready "), line.strip_prefix("absent ")) {
             (Some(version), _) => version.clone_into(&mut process.version),
             (None, Some(why)) => return Err(why.to_owned()),
@@ -65,24 +89,30 @@ impl Process {
         Ok(process)
     }
 
+    /// Notes why there is no answer, and ends a process whose next answer could be this one's.
+    fn halted(&mut self, halt: Halt) -> Error {
+        self.silent = matches!(halt, Halt::Late(_));
+        self.child.kill();
+        halt.error(self.name)
+    }
+
     fn answer(&mut self) -> Result<String> {
-        let what = || format!("{} does not answer", self.name);
-        let mut line = String::new();
-        self.output.read_line(&mut line).map_err(|e| Error::failed(what(), e))?;
-        if line.is_empty() {
-            // What a process says last tells most.
-            let complaints = std::fs::read_to_string(self.folder.path().join(COMPLAINTS)).unwrap_or_default();
-            let last = complaints.lines().rfind(|l| !l.trim().is_empty()).map_or(String::new(), |l| format!(": {}", l.trim()));
-            return Err(Error::failed(what(), format!("its process ended{last}")));
-        }
-        Ok(line.trim().to_owned())
+        self.child.line(self.limit).map_err(|halt| self.halted(halt))
     }
 
     fn ask(&mut self, line: &str) -> Result<String> {
-        if let Err(e) = writeln!(self.input, "{line}") {
+        if let Some(said) = self.child.unasked() {
+            self.child.kill();
+            return Err(Error::failed(format!("{} speaks without being asked", self.name), format!("it said '{said}'")));
+        }
+        match self.child.send(line, self.limit) {
             // It ended: its last words say more than a broken pipe.
-            self.answer()?;
-            return Err(Error::failed(format!("{} takes no more orders", self.name), e));
+            Err(Halt::Failed(e)) => {
+                self.answer()?;
+                return Err(Error::failed(format!("{} takes no more orders", self.name), e));
+            }
+            Err(halt) => return Err(self.halted(halt)),
+            Ok(()) => {}
         }
         let answer = self.answer()?;
         match answer.strip_prefix("error ") {
@@ -109,7 +139,12 @@ impl Process {
 
     /// Whether it has ended, by a fault or by itself after one.
     pub fn ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+        self.child.ended()
+    }
+
+    /// Whether it was ended because an answer did not come within the limit; says so once.
+    pub fn take_silence(&mut self) -> bool {
+        std::mem::take(&mut self.silent)
     }
 
     /// Frames that [`Process::time`] is asked for multiples of.
@@ -128,7 +163,10 @@ impl Process {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::failed("cannot remove an old result", e)),
             Ok(()) | Err(_) => {}
         }
-        self.ask(&format!("check {OUTPUT} {call}"))?;
+        let answer = self.ask(&format!("check {OUTPUT} {call}"))?;
+        if answer != "ok" {
+            return Err(Error::failed(format!("cannot check {}", self.name), format!("it answered '{answer}'")));
+        }
         std::fs::read(&path).map_err(|e| Error::failed(format!("cannot read {}'s result", self.name), e))
     }
 
@@ -140,22 +178,6 @@ impl Process {
         let answer = self.ask(&format!("time {frames} {call}"))?;
         answer.parse().map_err(|_| Error::failed(format!("cannot time {}", self.name), format!("it answered '{answer}'")))
     }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // The process only waits for more input; nothing of its end matters.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A folder for a process.
-///
-/// # Errors
-/// There is no room for temporary files.
-pub(super) fn folder() -> Result<tempfile::TempDir, String> {
-    tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))
 }
 
 /// The Python that runs peers: `CONVOY_PYTHON`, else the first on the path.
@@ -171,21 +193,32 @@ pub(super) fn python() -> std::ffi::OsString {
 ///
 /// # Errors
 /// Why it is not there, in a word.
-pub(super) fn start_python(name: &'static str, code: &str, arguments: &[String]) -> Result<Process, String> {
+pub(super) fn start_python(name: &'static str, code: &str, arguments: &[String], ward: &Ward) -> Result<Process, String> {
     let mut command = Command::new(python());
     command.arg("-c").arg([include_str!("serve.py"), code].concat()).args(arguments);
-    Process::start(name, command, folder()?).map_err(|why| format!("{why} (CONVOY_PYTHON names another Python)"))
+    Process::start(name, command, Folder::new(&ward.custody)?, ward).map_err(|why| format!("{why} (CONVOY_PYTHON names another Python)"))
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::bench::child::tests::{LIMIT, SHORT, gone, runs};
+
+    pub fn ward(limit: Duration) -> Ward {
+        Ward { custody: Custody::default(), limit }
+    }
 
     /// A shell script in the place of a peer: reads one line and answers it at a time.
     pub fn fake(script: &str) -> Result<Process, String> {
+        fake_within(script, LIMIT)
+    }
+
+    /// One that has `limit` for an answer.
+    pub fn fake_within(script: &str, limit: Duration) -> Result<Process, String> {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Process::start("the fake", command, folder().unwrap())
+        let ward = ward(limit);
+        Process::start("the fake", command, Folder::new(&ward.custody).unwrap(), &ward)
     }
 
     /// Doubles bytes; takes 1000 ns per frame; three frames at a time.
@@ -235,7 +268,8 @@ done"#;
         assert_eq!(why("echo absent no module named so"), "no module named so");
         assert!(why("echo hello").contains("said 'hello'"));
         assert_eq!(why("echo first >&2; echo 'ImportError: libx' >&2"), "the fake does not answer: its process ended: ImportError: libx");
-        let nowhere = Process::start("x", Command::new("/no/such/program"), folder().unwrap()).err().unwrap();
+        let nowhere =
+            Process::start("x", Command::new("/no/such/program"), Folder::new(&ward(LIMIT).custody).unwrap(), &ward(LIMIT)).err().unwrap();
         assert!(nowhere.starts_with("cannot start '/no/such/program': "), "{nowhere}");
     }
 
@@ -248,5 +282,30 @@ done"#;
         let mut odd = fake("echo ready 1; while read -r a; do echo maybe; done").unwrap();
         assert!(odd.load(&input(b"")).unwrap_err().to_string().contains("answered 'maybe'"));
         assert!(odd.time(1, "x").unwrap_err().to_string().contains("answered 'maybe'"));
+    }
+
+    #[test]
+    fn a_peer_that_hangs_floods_or_dies_half_way_is_an_error_and_leaves_nobody() {
+        let mut hangs = fake("sleep 1000 & echo $! > child; echo ready 1; read -r a; wait").unwrap();
+        let grandchild = std::fs::read_to_string(hangs.folder.path().join("child")).unwrap();
+        hangs.limit = SHORT;
+        assert!(runs(&grandchild));
+        let error = hangs.load(&input(b"abcdef")).unwrap_err().to_string();
+        assert!(error.starts_with("the fake did not answer within 0.3 s"), "{error}");
+        assert!(hangs.ended() && hangs.take_silence() && gone(&grandchild));
+        // The answer to this question would be one of those to none.
+        let mut floods = fake("echo ready 1; read -r a; echo ok 1; while echo 5; do :; done").unwrap();
+        floods.load(&input(b"abcdef")).unwrap();
+        while floods.child.unasked().is_none() {
+            std::hint::spin_loop();
+        }
+        let error = floods.time(1, "x").unwrap_err().to_string();
+        assert_eq!(error, "the fake speaks without being asked: it said '5'");
+        assert!(floods.ended() && !floods.take_silence());
+        let mut dies = fake("echo ready 1; read -r a; echo ok 1; read -r a; printf 12; echo Killed >&2").unwrap();
+        dies.load(&input(b"abcdef")).unwrap();
+        assert!(dies.time(1, "x").unwrap_err().to_string().ends_with("its process ended: Killed"));
+        let late = fake_within("sleep 1000", SHORT).err().unwrap();
+        assert_eq!(late, "the fake did not answer within 0.3 s: it was stopped");
     }
 }

@@ -1,6 +1,6 @@
 //! PyTorch on the GPU: 32-bit floats and halves.
 
-use super::process::{Process, start_python};
+use super::process::{Process, Ward, start_python};
 use super::{Call, gaussian, joined, mean_weights};
 use crate::axes::SampleType;
 use crate::bench::plan::{Case, Kind};
@@ -11,8 +11,8 @@ use crate::tensor::{Pooling, Reduce};
 ///
 /// # Errors
 /// Why there is none, in a word.
-pub(super) fn start(device: usize) -> Result<Process, String> {
-    start_python("PyTorch", include_str!("torch.py"), &[device.to_string()])
+pub(super) fn start(device: usize, ward: &Ward) -> Result<Process, String> {
+    start_python("PyTorch", include_str!("torch.py"), &[device.to_string()], ward)
 }
 
 /// PyTorch's calls for a frame of floats. Its layers know the border of zeros alone; edges are repeated by padding first.
@@ -30,7 +30,7 @@ pub(super) fn calls(case: &Case) -> Vec<Call> {
     let general = |taps: &[f64]| format!("F.conv2d({x},weights('{}',1,1,{k},{k}),padding={padding})", joined(taps, ","));
     match kind {
         Kind::Gauss => {
-            let taps = gaussian(k, crate::bench::plan::sigma(k));
+            let taps = gaussian(k);
             let text = joined(&taps, ",");
             let rows = format!("F.conv2d({x},weights('{text}',1,1,1,{k}),padding=(0,{padding}))");
             let outer: Vec<f64> = taps.iter().flat_map(|a| taps.iter().map(move |b| a * b)).collect();
