@@ -221,7 +221,7 @@ struct Words {
 impl Words {
     fn new(op: &Direct, codec: Codec) -> Option<Self> {
         let small = |t: &f32| t.fract() == 0.0 && t.abs() <= 32767.0;
-        if codec.sample == Sample::F32 || !op.taps.iter().all(small) {
+        if codec.sample.is_float() || !op.taps.iter().all(small) {
             return None;
         }
         let sum = |sign: f32| op.taps.iter().map(|t| f64::from((t * sign).max(0.0))).sum::<f64>() * f64::from(codec.max);

@@ -302,7 +302,7 @@ pub(super) fn sharpen_codes(sharpen: &Sharpen, sums: &[u32], input: &[u32], code
             }
         }
         // Float planes have no floors; see `UnsharpKernel::run_floats`.
-        Sample::F32 => {}
+        Sample::F16 | Sample::F32 => {}
     }
 }
 
@@ -394,6 +394,7 @@ pub(super) fn finish_floats(finish: &Finish, sums: &[f32], codec: Codec, out: &m
                 *o = ((finish.code(s) << codec.shift) as u16).to_le_bytes();
             }
         }
+        Sample::F16 => finish.store(sums, codec, out),
         Sample::F32 => {
             for (o, &s) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
                 *o = finish.value(s).to_le_bytes();
@@ -422,7 +423,7 @@ pub(super) fn finish_words_plain(finish: &Finish, sums: &[u16], start: i32, code
                 *o = ((finish.code((i32::from(s) - start) as f32) << codec.shift) as u16).to_le_bytes();
             }
         }
-        Sample::F32 => {}
+        Sample::F16 | Sample::F32 => {}
     }
 }
 
