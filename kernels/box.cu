@@ -21,6 +21,10 @@
 #define TILE (128 - 2 * PAD)
 #define COUNT ((2 * RADIUS_X + 1) * (2 * RADIUS_Y + 1))
 
+#if FLOATING
+#error "integer samples only"
+#endif
+
 // Four column sums. 8-bit samples share words: 63 * 255 fits 16 bits.
 struct Sums {
 #if SAMPLE == 8
@@ -195,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) box__fused(const __grid
 
 // Compile-time: READS and WRITES are 0 for samples, 1 for 4-byte scratch (u32 with FRACTION fractional bits, or float);
 // WIDE selects 64-bit sums; DIVISOR_BITS... see Pass.
-#if SAMPLE == 32
+#if FLOATING
 typedef double acc;
 typedef float scratch;
 #elif WIDE
@@ -217,8 +221,8 @@ struct Pass {
 __device__ __forceinline__ acc read_value(const u8* at, int i) {
 #if READS == 0
     const sample v = reinterpret_cast<const sample*>(at)[i];
-#if SAMPLE == 32
-    return (acc)v;
+#if FLOATING
+    return (acc)to_float(v);
 #else
     return (acc)to_code(v);
 #endif
@@ -228,8 +232,13 @@ __device__ __forceinline__ acc read_value(const u8* at, int i) {
 }
 
 __device__ __forceinline__ void write_value(u8* at, int i, acc sum, const Pass& t) {
-#if SAMPLE == 32
-    reinterpret_cast<float*>(at)[i] = (float)(sum / (double)t.divisor);
+#if FLOATING
+    const float mean = (float)(sum / (double)t.divisor);
+#if WRITES == 1
+    reinterpret_cast<scratch*>(at)[i] = mean;
+#else
+    reinterpret_cast<sample*>(at)[i] = (sample)mean;
+#endif
 #elif WRITES == 1 && !WIDE
     reinterpret_cast<scratch*>(at)[i] = sum;
 #else

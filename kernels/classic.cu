@@ -79,15 +79,18 @@ struct Texel {
 // The pixel at (x, y). NORMALISED: coordinates are shares of the plane's size.
 __device__ __forceinline__ Texel fetch(u64 texture, float x, float y) {
     Texel t;
-#if SAMPLE == 32
+#if FLOATING
+    // The texture unit makes floats of halves.
     float a, b, c, d;
     asm("tex.2d.v4.f32.f32 {%0, %1, %2, %3}, [%4, {%5, %6}];" : "=f"(a), "=f"(b), "=f"(c), "=f"(d) : "l"(texture), "f"(x), "f"(y));
+    t.v[0] = a;
+    t.v[1] = b;
 #else
     u32 a, b, c, d;
     asm("tex.2d.v4.u32.f32 {%0, %1, %2, %3}, [%4, {%5, %6}];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(texture), "f"(x), "f"(y));
-#endif
     t.v[0] = to_float((sample)a);
     t.v[1] = to_float((sample)b);
+#endif
     return t;
 }
 

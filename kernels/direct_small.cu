@@ -1,4 +1,4 @@
-// General kernels of up to 3 x 3 float samples, from registers ("registers").
+// General kernels of up to 3 x 3 samples, floats or halves, from registers ("registers").
 //
 // A lane loads its four columns of ROWS + 2 rows, all in flight together, and borrows a column from either neighbour by
 // shuffle: no shared memory, no barrier, since at this size what counts is how soon the last load leaves.
@@ -13,7 +13,7 @@
 // Measured (H200, 1080p): 6.2 us where a copy takes 5.9, 96 % of its rate.
 #include "plane.cuh"
 
-#if SAMPLE != 32 || COMPONENTS != 1
+#if !FLOATING || COMPONENTS != 1
 #error "float samples of one component only"
 #endif
 
@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__registers(const
     const Plane& p = f.plane[b.plane];
     const int left = b.x * TILE - PAD, x = left + 4 * lane, y0 = (b.y * WARPS + warp) * ROWS;
     if (y0 >= p.height) return;
-    float4 raw[ROWS + 2];
+    raw4 raw[ROWS + 2];
     if (left >= 0 && left + 128 <= p.width && y0 >= 1 && y0 + ROWS + 1 <= p.height) {
         const u8* at = src_at(p, x, y0 - 1);
 #pragma unroll
@@ -49,7 +49,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) direct__registers(const
     float sum[ROWS][4] = {};
 #pragma unroll
     for (int r = 0; r < ROWS + 2; r++) {
-        const float v[6] = {__shfl_up_sync(0xffffffffu, raw[r].w, 1), raw[r].x, raw[r].y, raw[r].z, raw[r].w, __shfl_down_sync(0xffffffffu, raw[r].x, 1)};
+        float own[4];
+        unpack(raw[r], own);
+        const float v[6] = {__shfl_up_sync(0xffffffffu, own[3], 1), own[0], own[1], own[2], own[3], __shfl_down_sync(0xffffffffu, own[0], 1)};
 #pragma unroll
         for (int o = 0; o < ROWS; o++) {
             const int j = r - o;

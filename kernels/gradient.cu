@@ -27,7 +27,7 @@ __device__ __forceinline__ float magnitude(float gx, float gy) {
     return fabsf(gy);
 #else
     const float power = __fadd_rn(__fmul_rn(gx, gx), __fmul_rn(gy, gy));
-#if SAMPLE == 32
+#if FLOATING
     return __fsqrt_rn(power);
 #else
     // One Newton step from the approximate reciprocal root: right to the last bit for the finite, normal sums of integer

@@ -77,22 +77,22 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) box__naive(const 
     const Place at = place(f);
     if (!at.inside) return;
     const Plane& p = f.plane[at.plane];
-#if SAMPLE == 32
+#if FLOATING
     float sum = 0.f;
 #else
     u64 sum = 0;
 #endif
     for (int j = -w.radius_y; j <= w.radius_y; j++)
         for (int i = -w.radius_x; i <= w.radius_x; i++) {
-#if SAMPLE == 32
+#if FLOATING
             sum += at_offset(p, at.x, at.y, i, j);
 #else
             sum += (u32)at_offset(p, at.x, at.y, i, j);
 #endif
         }
     const u64 count = (u64)(2 * w.radius_x + 1) * (u64)(2 * w.radius_y + 1);
-#if SAMPLE == 32
-    dst_row(p, at.y)[at.x] = sum / (float)count;
+#if FLOATING
+    dst_row(p, at.y)[at.x] = (sample)(sum / (float)count);
 #else
     // Half up in integers; the mean never exceeds the largest sample.
     dst_row(p, at.y)[at.x] = (sample)(((2 * sum + count) / (2 * count)) << SHIFT);
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) unsharp__naive(co
     if (!at.inside) return;
     const Plane& p = f.plane[at.plane];
     const u32* row = k.weights + k.size_y;
-#if SAMPLE == 32
+#if FLOATING
     // Scaled per row, so that wide kernels keep their precision.
     float sum = 0.f;
     for (int j = 0; j < k.size_y; j++) {
@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) unsharp__naive(co
         sum = fmaf((float)__ldg(k.weights + j), line, sum);
     }
     const float in = at_offset(p, at.x, at.y, 0, 0);
-    dst_row(p, at.y)[at.x] = in + (in - ldexpf(sum, -k.shift)) * ((float)k.amount * (1.f / 65536.f));
+    dst_row(p, at.y)[at.x] = (sample)(in + (in - ldexpf(sum, -k.shift)) * ((float)k.amount * (1.f / 65536.f)));
 #else
     u64 sum = 0;
     for (int j = 0; j < k.size_y; j++) {
@@ -295,8 +295,8 @@ struct Pooling {
 };
 
 __device__ __forceinline__ sample mean_of(double sum, u64 whole, u64 count) {
-#if SAMPLE == 32
-    return (float)(sum / (double)count);
+#if FLOATING
+    return (sample)(float)(sum / (double)count);
 #else
     return (sample)(((2 * whole + count) / (2 * count)) << SHIFT);
 #endif
@@ -318,8 +318,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) pool__naive(const
             const sample v = row[(x.first + i * k.dilation) * COMPONENTS + component];
             if (k.kind != 1)
                 best = k.kind == 0 ? max(best, key_of(v)) : min(best, key_of(v));
-            else if (SAMPLE == 32)
-                sum += (double)v;
+            else if (FLOATING)
+                sum += (double)to_float(v);
             else
                 whole += key_of(v);
         }
@@ -345,8 +345,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) pixelate__naive(c
     for (int y = top; y < bottom; y++)
         for (int x = left; x < right; x++) {
             const sample v = src_row(p, y)[x * COMPONENTS + component];
-            if (SAMPLE == 32)
-                sum += (double)v;
+            if (FLOATING)
+                sum += (double)to_float(v);
             else
                 whole += key_of(v);
         }

@@ -1,7 +1,7 @@
 // Operations that only compare samples: minimum and maximum of a window, and the sample of a given rank in a small one.
 //
-// Integer samples are compared two at a time, 16 bits each in a word ("pair"); floats one at a time. A warp owns 128 columns, four a
-// lane, as in the other families. Bits below a sample (P010's) are cleared on loading.
+// Integer samples and halves are compared two at a time, 16 bits each in a word ("pair"); floats one at a time. A warp owns
+// 128 columns, four a lane, as in the other families. Bits below a sample (P010's) are cleared on loading.
 #include "plane.cuh"
 
 #ifndef ROWS
@@ -28,11 +28,20 @@ typedef uint4 quad;
 #define WORDS 2
 #define DEEP 2
 
+// Halves are compared as such, or, where there is no instruction for it, as integers of the same order.
+#if HALVES && __CUDA_ARCH__ < 800
+__device__ __forceinline__ word keys_of(word halves) { return halves ^ ((halves >> 15 & 0x00010001u) * 0xffffu | 0x80008000u); }
+__device__ __forceinline__ word of_keys(word keys) { return keys ^ ((~keys >> 15 & 0x00010001u) * 0xffffu | 0x80008000u); }
+#else
+__device__ __forceinline__ word keys_of(word v) { return v; }
+__device__ __forceinline__ word of_keys(word v) { return v; }
+#endif
+
 __device__ __forceinline__ word least(word a, word b) {
     word out;
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 900 && !HALVES
     asm("min.u16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
-#elif __CUDA_ARCH__ >= 800 && (MAX_VALUE << SHIFT) < 0x7c00
+#elif __CUDA_ARCH__ >= 800 && (HALVES || (MAX_VALUE << SHIFT) < 0x7c00)
     // Halves below infinity order as their bits do, subnormal ones too.
     asm("min.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
 #else
@@ -43,9 +52,9 @@ __device__ __forceinline__ word least(word a, word b) {
 
 __device__ __forceinline__ word most(word a, word b) {
     word out;
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 900 && !HALVES
     asm("max.u16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
-#elif __CUDA_ARCH__ >= 800 && (MAX_VALUE << SHIFT) < 0x7c00
+#elif __CUDA_ARCH__ >= 800 && (HALVES || (MAX_VALUE << SHIFT) < 0x7c00)
     asm("max.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
 #else
     asm("vmax2.u32.u32.u32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(0));
@@ -68,8 +77,8 @@ __device__ __forceinline__ Four split(raw4 r) {
     v.w[0] = r & 0x00ff00ffu;
     v.w[1] = (r >> 8) & 0x00ff00ffu;
 #elif SAMPLE == 16
-    v.w[0] = __byte_perm(r.x, r.y, 0x5410);
-    v.w[1] = __byte_perm(r.x, r.y, 0x7632);
+    v.w[0] = keys_of(__byte_perm(r.x, r.y, 0x5410));
+    v.w[1] = keys_of(__byte_perm(r.x, r.y, 0x7632));
 #if SHIFT != 0
     v.w[0] &= 0x00010001u * (MAX_VALUE << SHIFT);
     v.w[1] &= 0x00010001u * (MAX_VALUE << SHIFT);
@@ -87,7 +96,8 @@ __device__ __forceinline__ raw4 join(const Four& v) {
 #if SAMPLE == 8
     return v.w[0] | v.w[1] << 8;
 #elif SAMPLE == 16
-    return make_uint2(__byte_perm(v.w[0], v.w[1], 0x5410), __byte_perm(v.w[0], v.w[1], 0x7632));
+    const word even = of_keys(v.w[0]), odd = of_keys(v.w[1]);
+    return make_uint2(__byte_perm(even, odd, 0x5410), __byte_perm(even, odd, 0x7632));
 #else
     return make_float4(v.w[0], v.w[1], v.w[2], v.w[3]);
 #endif
@@ -247,6 +257,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) extremum__fused(const _
             window[4 * q + 3] = part.w;
         }
         across(window + PAD - REACH, out);
+#if SAMPLE != 32
+#pragma unroll
+        for (int i = 0; i < 4; i++) out[i] = of_keys(out[i]);
+#endif
         store4(to, p.dst_pitch, l * DEEP, pack4(out[0], out[1], out[2], out[3]));
 #if SAMPLE != 32
         if (2 * l + 1 < rows) store4(to, p.dst_pitch, 2 * l + 1, pack4(out[0] >> 16, out[1] >> 16, out[2] >> 16, out[3] >> 16));
@@ -267,6 +281,12 @@ struct Probes {
     int x[PROBES]; // pixels
     int y[PROBES];
 };
+
+#if HALVES
+__device__ __forceinline__ bool above(sample a, sample b) { return to_float(a) > to_float(b); }
+#else
+__device__ __forceinline__ bool above(sample a, sample b) { return a > b; }
+#endif
 
 // A place outside stands for the nearest inside: the window there reaches just as far into the plane as one that overhangs, whatever the
 // border rule, except that wrapping goes around and zeros count as such.
@@ -297,14 +317,14 @@ extern "C" __global__ void __launch_bounds__(256) extremum__widened(const __grid
             if (i >= k.count_x) break;
             const sample v = row[probe(x + k.x[i], p.width, zero) * COMPONENTS + component];
 #if MAXIMUM
-            result = v > result ? v : result;
+            result = above(v, result) ? v : result;
 #else
-            result = v < result ? v : result;
+            result = above(result, v) ? v : result;
 #endif
         }
     }
 #if BORDER == BORDER_ZERO
-    if (zero) result = (MAXIMUM != 0) == (result > (sample)0) ? result : (sample)0;
+    if (zero) result = (MAXIMUM != 0) == above(result, (sample)0) ? result : (sample)0;
 #endif
     dst_row(p, y)[at] = result;
 }

@@ -1,9 +1,10 @@
 // Plane addressing, border index, load and store conversion: the twin of src/filter/math.rs.
 //
-// Compile-time: SAMPLE (8, 16 or 32 = float), MAX_VALUE (2^depth - 1), SHIFT (bits below the sample in its 16, P010),
-// COMPONENTS (interleaved components, 1 or 2), BORDER (0 clamp, 1 zero, 2 reflect, 3 reflect101, 4 wrap), CENTRE (half the
-// range where sums of deep samples would lose their fraction in float, else 0: what is subtracted on loading), PLANES (in
-// this launch), and where they apply UNIT (1: the scale is 1) and BOUNDED (1: no result leaves the range, so none is clamped).
+// Compile-time: SAMPLE (bits of one: 8, 16 or 32), FLOATING (1: floats of 16 or 32 bits; where it is not given, those of 32 are),
+// MAX_VALUE (2^depth - 1; 1 for floats), SHIFT (bits below the sample in its 16, P010), COMPONENTS (interleaved components, 1
+// or 2), BORDER (0 clamp, 1 zero, 2 reflect, 3 reflect101, 4 wrap), CENTRE (half the range where sums of deep samples would
+// lose their fraction in float, else 0: what is subtracted on loading), PLANES (in this launch), and where they apply UNIT
+// (1: the scale is 1) and BOUNDED (1: no result leaves the range, so none is clamped).
 //
 // Rows of every plane, read or written, start at multiples of 16 bytes, and pitches are multiples of 16: the host sees to
 // it. A "sample" index counts components; a sample's pixel is index / COMPONENTS. Nothing else is included anywhere.
@@ -20,11 +21,26 @@ typedef unsigned long long u64;
 #define BORDER_REFLECT101 3
 #define BORDER_WRAP 4
 
+#ifndef FLOATING
+#define FLOATING (SAMPLE == 32)
+#endif
+#define HALVES (FLOATING && SAMPLE == 16)
+
 #if SAMPLE == 8
 typedef u8 sample;
 typedef u32 raw4; // four samples as they lie in memory
 #elif SAMPLE == 16
+#if FLOATING
+// A half is converted and compared, never computed with: nothing takes its bits for a number.
+struct sample {
+    u16 bits;
+    sample() = default;
+    // To the nearest, ties to even; beyond 65504 infinity.
+    __device__ __forceinline__ explicit sample(float v) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(v)); }
+};
+#else
 typedef u16 sample;
+#endif
 typedef uint2 raw4;
 #elif SAMPLE == 32
 typedef float sample;
@@ -137,7 +153,11 @@ __device__ __forceinline__ sample* dst_row(const Plane& p, int y) {
 
 // Value of a stored sample less CENTRE, exact.
 __device__ __forceinline__ float to_float(sample v) {
-#if SAMPLE == 32
+#if HALVES
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v.bits));
+    return f;
+#elif FLOATING
     return v;
 #else
     return (float)(int)((u32)v >> SHIFT) - (float)CENTRE;
@@ -145,8 +165,15 @@ __device__ __forceinline__ float to_float(sample v) {
 }
 
 // Integer value of a stored sample.
-#if SAMPLE != 32
+#if !FLOATING
 __device__ __forceinline__ u32 to_code(sample v) { return (u32)v >> SHIFT; }
+#endif
+
+// A stored sample of 8 or 16 bits as it lies in memory.
+#if HALVES
+__device__ __forceinline__ u32 bits_of(sample v) { return v.bits; }
+#elif SAMPLE != 32
+__device__ __forceinline__ u32 bits_of(sample v) { return v; }
 #endif
 
 // Samples as unsigned integers of the same order, without the bits below a sample (P010's), and back.
@@ -157,6 +184,14 @@ __device__ __forceinline__ u32 key_of(sample v) {
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 __device__ __forceinline__ sample of_key(u32 key) { return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
+#elif HALVES
+#define KEY_BITS 16
+__device__ __forceinline__ u32 key_of(sample v) { return v.bits & 0x8000u ? ~(u32)v.bits & 0xffffu : v.bits | 0x8000u; }
+__device__ __forceinline__ sample of_key(u32 key) {
+    sample v;
+    v.bits = (u16)(key & 0x8000u ? key & 0x7fffu : ~key);
+    return v;
+}
 #else
 #define KEY_BITS (32 - __clz(MAX_VALUE))
 __device__ __forceinline__ u32 key_of(sample v) { return to_code(v); }
@@ -195,7 +230,7 @@ typedef double wide;
 typedef float wide;
 #endif
 
-#if SAMPLE == 32
+#if FLOATING
 __device__ __forceinline__ float finish(float sum, const Finish& f) { return scaled(sum, f); }
 #else
 __device__ __forceinline__ u32 finish(float sum, const Finish& f) {
@@ -224,6 +259,9 @@ __device__ __forceinline__ void unpack(raw4 r, float v[4]) {
     v[1] = __uint_as_float(__byte_perm(r, 0x4b000000u, 0x7441)) - MAGIC;
     v[2] = __uint_as_float(__byte_perm(r, 0x4b000000u, 0x7442)) - MAGIC;
     v[3] = __uint_as_float(__byte_perm(r, 0x4b000000u, 0x7443)) - MAGIC;
+#elif HALVES
+    asm("{ .reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; }" : "=f"(v[0]), "=f"(v[1]) : "r"(r.x));
+    asm("{ .reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; }" : "=f"(v[2]), "=f"(v[3]) : "r"(r.y));
 #elif SAMPLE == 16
 #if SHIFT != 0
     r.x = (r.x >> SHIFT) & (0x00010001u * MAX_VALUE);
@@ -251,10 +289,23 @@ __device__ __forceinline__ raw4 pack4(u32 a, u32 b, u32 c, u32 d) { return make_
 #else
 __device__ __forceinline__ raw4 pack4(float a, float b, float c, float d) { return make_float4(a, b, c, d); }
 #endif
+#if HALVES
+// Two floats as halves, rounded as a sample is, the first in the low bits.
+__device__ __forceinline__ u32 halves_of(float low, float high) {
+    u32 pair;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+#else
+    asm("{ .reg .b16 a, b; cvt.rn.f16.f32 a, %1; cvt.rn.f16.f32 b, %2; mov.b32 %0, {a, b}; }" : "=r"(pair) : "f"(low), "f"(high));
+#endif
+    return pair;
+}
+__device__ __forceinline__ raw4 pack4(float a, float b, float c, float d) { return make_uint2(halves_of(a, b), halves_of(c, d)); }
+#endif
 
 template <class Sum>
 __device__ __forceinline__ raw4 finish4(const Sum sums[4], const Finish& f) {
-#if SAMPLE != 32 && CENTRE == 0
+#if !FLOATING && CENTRE == 0
     // Adding 2^23 rounding down leaves the floor in the low bits: no conversion, whose rate is a quarter of an addition's.
     u32 code[4];
 #pragma unroll
@@ -317,9 +368,9 @@ __device__ __forceinline__ void load_edge(const Plane& p, int x, int y, int step
                 if (row < 0 || column[i] < 0) s[i] = (sample)0;
 #endif
 #if SAMPLE == 8
-            raw[k] = (u32)s[0] | (u32)s[1] << 8 | (u32)s[2] << 16 | (u32)s[3] << 24;
+            raw[k] = bits_of(s[0]) | bits_of(s[1]) << 8 | bits_of(s[2]) << 16 | bits_of(s[3]) << 24;
 #elif SAMPLE == 16
-            raw[k] = make_uint2((u32)s[0] | (u32)s[1] << 16, (u32)s[2] | (u32)s[3] << 16);
+            raw[k] = make_uint2(bits_of(s[0]) | bits_of(s[1]) << 16, bits_of(s[2]) | bits_of(s[3]) << 16);
 #else
             raw[k] = make_float4(s[0], s[1], s[2], s[3]);
 #endif

@@ -27,9 +27,9 @@ __device__ __forceinline__ Reach reach(int index, int n) {
     return r;
 }
 
-#if SAMPLE == 32
+#if FLOATING
 typedef float value;
-__device__ __forceinline__ value value_of(sample v) { return v; }
+__device__ __forceinline__ value value_of(sample v) { return to_float(v); }
 __device__ __forceinline__ value least(value a, value b) { return fminf(a, b); }
 __device__ __forceinline__ value most(value a, value b) { return fmaxf(a, b); }
 __device__ __forceinline__ value mean(value sum, u32 count) { return sum / (float)count; }
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(ACROSS* WARPS) pool__tiled(const __
             out[i] = all;
         }
     }
-#if SAMPLE != 32
+#if !FLOATING
 #pragma unroll
     for (int i = 0; i < 4; i++) out[i] <<= SHIFT;
 #endif
@@ -117,10 +117,10 @@ struct Blocks {
     int height;
 };
 
-#if SAMPLE == 32
+#if FLOATING
 typedef double total;
-__device__ __forceinline__ sample mean(total sum, u64 count) { return (float)(sum / (double)count); }
-__device__ __forceinline__ total value_of(sample v) { return (total)v; }
+__device__ __forceinline__ sample mean(total sum, u64 count) { return (sample)(float)(sum / (double)count); }
+__device__ __forceinline__ total value_of(sample v) { return (total)to_float(v); }
 #else
 typedef u64 total;
 __device__ __forceinline__ sample mean(total sum, u64 count) { return (sample)(((2 * sum + count) / (2 * count)) << SHIFT); }

@@ -26,7 +26,7 @@
 #define TILE (128 - 2 * PAD)
 #define SPAN (ROWS + 2 * RADIUS_Y)
 // Rows fetched together: enough loads in flight, and no more than some 24 registers for them.
-#define LOADS (SAMPLE == 8 ? 24 : SAMPLE == 16 ? 12 : 8)
+#define LOADS (SAMPLE == 8 ? 24 : HALVES ? 14 : SAMPLE == 16 ? 12 : 8)
 #define CHUNK (SPAN < LOADS ? SPAN : LOADS)
 
 // RIMS: weights near the edge differ from place to place (several passes, each with its own border). `rims` holds them, first those of
@@ -217,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) unsharp__fused(const __
         sum_row(sums[warp][o], lane, t.row, v);
         // The row's padding is readable, so a strip that ends outside needs no care.
         unpack(load4(from, p.src_pitch, o), in);
-#if SAMPLE == 32
+#if FLOATING
 #pragma unroll
         for (int i = 0; i < 4; i++) v[i] = in[i] + (in[i] - v[i] * t.scale) * ((float)t.amount * (1.f / 65536.f));
         store4(to, p.dst_pitch, o, pack4(v[0], v[1], v[2], v[3]));

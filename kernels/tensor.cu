@@ -17,7 +17,8 @@
 //
 // Errors of the separable kernel, in units of a sample's range R: weights 2^-23 of the largest one each way, the first pass's sum
 // 2^-24 (an addition of two floats) and its rest 2^-23 (a half), the left out product 2^-24, the last addition 2^-24: some
-// 2^-21 R at most, rounded both ways, as a sum in float has. Float samples (general kernels): two bfloat16 each, 2^-16 R.
+// 2^-21 R at most, rounded both ways, as a sum in float has. Float samples (general kernels): two bfloat16 each, 2^-16 R; halves (general
+// kernels) as they are. Sums of floats are not exact anyway: the products of the rests join the others'.
 //
 // Bytes: each sample read once from device memory (halo from L2), written once; per sample of the tile 2 bytes written to
 // shared memory and 2 (16 + 2 PAD) / 16 read. Rows of the tile are an odd number of 16-byte units apart: the 8 rows of an
@@ -134,11 +135,13 @@ __device__ __forceinline__ u32 less_1024(u32 v) {
     return d;
 }
 
-// Eight samples as halves: 0x6400 | code is 1024 + code. Float samples: upper and lower parts, `LOWER` bytes apart.
+// Eight samples as halves: 0x6400 | code is 1024 + code. Halves: themselves. Float samples: upper and lower parts, `LOWER` bytes apart.
 __device__ __forceinline__ void stage8(u8* to, raw8 r, int lower) {
 #if SAMPLE == 8
     *reinterpret_cast<uint4*>(to) = make_uint4(less_1024(__byte_perm(r.x, 0x64646464u, 0x4140)), less_1024(__byte_perm(r.x, 0x64646464u, 0x4342)),
                                                less_1024(__byte_perm(r.y, 0x64646464u, 0x4140)), less_1024(__byte_perm(r.y, 0x64646464u, 0x4342)));
+#elif HALVES
+    *reinterpret_cast<uint4*>(to) = r;
 #elif SAMPLE == 16
 #if SHIFT != 0
     const u32 mask = 0x00010001u * MAX_VALUE;
@@ -221,7 +224,8 @@ __device__ __forceinline__ void stage(u8* tile, const Plane& p, int left, int to
 #if SAMPLE == 8
                 const raw8 eight = make_uint2((u32)s[0] | (u32)s[1] << 8 | (u32)s[2] << 16 | (u32)s[3] << 24, (u32)s[4] | (u32)s[5] << 8 | (u32)s[6] << 16 | (u32)s[7] << 24);
 #elif SAMPLE == 16
-                const raw8 eight = make_uint4((u32)s[0] | (u32)s[1] << 16, (u32)s[2] | (u32)s[3] << 16, (u32)s[4] | (u32)s[5] << 16, (u32)s[6] | (u32)s[7] << 16);
+                const raw8 eight = make_uint4(bits_of(s[0]) | bits_of(s[1]) << 16, bits_of(s[2]) | bits_of(s[3]) << 16, bits_of(s[4]) | bits_of(s[5]) << 16,
+                                              bits_of(s[6]) | bits_of(s[7]) << 16);
 #else
                 const raw8 eight = {make_float4(s[0], s[1], s[2], s[3]), make_float4(s[4], s[5], s[6], s[7])};
 #endif
@@ -280,7 +284,10 @@ __device__ __forceinline__ void write(const Plane& p, const Place& place, int do
     if (place.inside && place.row + down < p.height) *reinterpret_cast<u32*>(at) = word;
 #else
     if (!place.inside) return;
-#if SAMPLE == 16
+#if HALVES
+    typedef u32 two;
+    const u32 above = halves_of(finish(d[0], f), finish(d[2], f)), below = halves_of(finish(d[1], f), finish(d[3], f));
+#elif SAMPLE == 16
     typedef u32 two;
     const u32 above = finish(d[0], f) | finish(d[2], f) << 16, below = finish(d[1], f) | finish(d[3], f) << 16;
 #else
@@ -459,7 +466,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct__tensor(con
 #pragma unroll
                     for (int s = 0; s <= SPLIT; s++)
 #pragma unroll
-                        for (int i = 0; i < GROUP; i++) product16(s && SAMPLE != 32 ? rest[n + i] : part[n + i], w[s][k], right[i][2 * k], right[i][2 * k + 1]);
+                        for (int i = 0; i < GROUP; i++) product16(s && !FLOATING ? rest[n + i] : part[n + i], w[s][k], right[i][2 * k], right[i][2 * k + 1]);
             }
             address += PITCH;
         }
@@ -468,7 +475,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct__tensor(con
 #pragma unroll
             for (int i = 0; i < 4; i++) sum[n][i] += part[n][i];
     }
-#if SPLIT && SAMPLE != 32
+#if SPLIT && !FLOATING
 #pragma unroll
     for (int n = 0; n < TILES; n++)
 #pragma unroll

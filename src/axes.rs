@@ -20,6 +20,8 @@ pub enum SampleType {
     U14,
     /// 16 bits.
     U16,
+    /// 16-bit float.
+    F16,
     /// 32-bit float.
     F32,
 }
@@ -34,6 +36,7 @@ impl SampleType {
             Self::U12 => "u12",
             Self::U14 => "u14",
             Self::U16 => "u16",
+            Self::F16 => "f16",
             Self::F32 => "f32",
         }
     }
@@ -46,8 +49,16 @@ impl SampleType {
             Self::U10 => 10,
             Self::U12 => 12,
             Self::U14 => 14,
-            Self::U16 => 16,
+            Self::U16 | Self::F16 => 16,
             Self::F32 => 32,
+        }
+    }
+
+    /// Whether samples are floats.
+    pub const fn is_float(self) -> bool {
+        match self {
+            Self::U8 | Self::U9 | Self::U10 | Self::U12 | Self::U14 | Self::U16 => false,
+            Self::F16 | Self::F32 => true,
         }
     }
 }
@@ -87,10 +98,10 @@ impl Planes {
 
     /// The pixel format of these planes with such samples; None where there is none (float has no chroma, p0xx has 10, 12 or 16 bits).
     pub fn format(self, sample: SampleType) -> Option<PixelFormat> {
-        let (depth, float) = (sample.depth(), sample == SampleType::F32);
+        let (depth, float) = (sample.depth(), sample.is_float());
         match self {
-            Self::Gray => Some(PixelFormat::gray(depth)),
-            Self::Gbr => Some(PixelFormat::gbr(depth)),
+            Self::Gray => Some(PixelFormat { float, ..PixelFormat::gray(depth) }),
+            Self::Gbr => Some(PixelFormat { float, ..PixelFormat::gbr(depth) }),
             Self::Yuv420 => (!float).then(|| PixelFormat::yuv(depth, 1, 1)),
             Self::Yuv422 => (!float).then(|| PixelFormat::yuv(depth, 1, 0)),
             Self::Yuv444 => (!float).then(|| PixelFormat::yuv(depth, 0, 0)),
@@ -99,7 +110,7 @@ impl Planes {
                     let high_bits = (9..16).contains(&depth);
                     Some(PixelFormat { packing: Packing::SemiPlanar, high_bits, ..PixelFormat::yuv(depth, 1, 1) })
                 }
-                SampleType::U9 | SampleType::U14 | SampleType::F32 => None,
+                SampleType::U9 | SampleType::U14 | SampleType::F16 | SampleType::F32 => None,
             },
         }
     }
@@ -151,5 +162,8 @@ mod tests {
         }
         assert!(Planes::Nv12.format(SampleType::U10).unwrap().high_bits);
         assert_eq!(Planes::Yuv420.format(SampleType::F32), None);
+        assert_eq!(Planes::Gray.format(SampleType::F16), Some(PixelFormat::gray(32).half()));
+        assert_eq!(Planes::Gbr.format(SampleType::U16), Some(PixelFormat::gbr(16)));
+        assert!([Planes::Yuv444, Planes::Nv12].iter().all(|planes| planes.format(SampleType::F16).is_none()));
     }
 }

@@ -41,6 +41,8 @@ pub enum Sample {
     U8,
     /// 9 to 16 bits in a 16-bit integer.
     U16,
+    /// 16-bit float (IEEE binary16, "half"), nominal range 0..=1.
+    F16,
     /// 32-bit float, nominal range 0..=1.
     F32,
 }
@@ -50,8 +52,16 @@ impl Sample {
     pub const fn bytes(self) -> usize {
         match self {
             Self::U8 => 1,
-            Self::U16 => 2,
+            Self::U16 | Self::F16 => 2,
             Self::F32 => 4,
+        }
+    }
+
+    /// Whether samples are floats: neither rounded to whole numbers nor clamped.
+    pub const fn is_float(self) -> bool {
+        match self {
+            Self::U8 | Self::U16 => false,
+            Self::F16 | Self::F32 => true,
         }
     }
 }
@@ -76,8 +86,10 @@ pub struct PixelFormat {
     pub chroma_shift_x: u8,
     /// log2 of the vertical chroma subsampling.
     pub chroma_shift_y: u8,
-    /// Significant bits: 8…16, or 32 for float.
+    /// Significant bits of whole numbers, 8…16; of floats their size, 16 or 32.
     pub depth: u8,
+    /// Samples are floats, not whole numbers.
+    pub float: bool,
     /// Sharing of planes.
     pub packing: Packing,
     /// Samples occupy the high bits of their 16 (P010) rather than the low ones.
@@ -85,9 +97,23 @@ pub struct PixelFormat {
 }
 
 impl PixelFormat {
-    /// One plane of `depth` bits (8…16, or 32 for float).
+    /// One plane of `depth` bits: whole numbers of 8…16, or floats of 32.
     pub const fn gray(depth: u8) -> Self {
-        Self { model: Model::Gray, alpha: false, chroma_shift_x: 0, chroma_shift_y: 0, depth, packing: Packing::Planar, high_bits: false }
+        Self {
+            model: Model::Gray,
+            alpha: false,
+            chroma_shift_x: 0,
+            chroma_shift_y: 0,
+            depth,
+            float: depth > 16,
+            packing: Packing::Planar,
+            high_bits: false,
+        }
+    }
+
+    /// The same planes of floats of 16 bits.
+    pub const fn half(self) -> Self {
+        Self { depth: 16, float: true, high_bits: false, ..self }
     }
 
     /// Planar YUV of `depth` bits; 4:2:0 is (1, 1), 4:2:2 is (1, 0), 4:4:4 is (0, 0).
@@ -108,6 +134,7 @@ impl PixelFormat {
     /// Storage of one sample.
     pub const fn sample(self) -> Sample {
         match self.depth {
+            0..=16 if self.float => Sample::F16,
             0..=8 => Sample::U8,
             9..=16 => Sample::U16,
             _ => Sample::F32,
@@ -118,7 +145,7 @@ impl PixelFormat {
     pub fn max_value(self) -> f32 {
         match self.sample() {
             Sample::U8 | Sample::U16 => ((1u32 << self.depth) - 1) as f32,
-            Sample::F32 => 1.0,
+            Sample::F16 | Sample::F32 => 1.0,
         }
     }
 
@@ -174,6 +201,7 @@ impl fmt::Display for PixelFormat {
             }
         }
         match self.sample() {
+            Sample::F16 => write!(f, " half"),
             Sample::F32 => write!(f, " float"),
             Sample::U8 | Sample::U16 => write!(f, " {}-bit", self.depth),
         }?;
@@ -458,6 +486,7 @@ mod tests {
                 PixelFormat::yuv(12, 0, 0),
                 PixelFormat::gbr(16),
                 PixelFormat { alpha: true, ..PixelFormat::gbr(32) },
+                PixelFormat { alpha: true, ..PixelFormat::gbr(32).half() },
                 PixelFormat { alpha: true, ..PixelFormat::yuv(8, 1, 0) },
                 PixelFormat { packing: Packing::SemiPlanar, ..PixelFormat::yuv(8, 1, 1) },
                 PixelFormat { packing: Packing::SemiPlanar, high_bits: true, ..PixelFormat::yuv(10, 1, 1) },
@@ -477,6 +506,17 @@ mod tests {
                 assert!(layout.slab_bytes >= end + SLAB_TAIL);
             }
         }
+    }
+
+    #[test]
+    fn floats_are_told_from_whole_numbers_of_the_same_size() {
+        let (half, word) = (PixelFormat::gray(32).half(), PixelFormat::gray(16));
+        assert_eq!((half.sample(), half.sample().bytes(), half.max_value()), (Sample::F16, 2, 1.0));
+        assert_eq!((word.sample(), word.sample().bytes(), word.max_value()), (Sample::U16, 2, 65535.0));
+        assert_ne!(half, word);
+        assert_eq!(PixelFormat::gbr(16).half(), PixelFormat::gbr(32).half());
+        assert_eq!((half.to_string(), PixelFormat::gbr(32).half().to_string()), ("gray half".into(), "gbr half".into()));
+        assert!(half.sample().is_float() && PixelFormat::gray(32).sample().is_float() && !word.sample().is_float());
     }
 
     #[test]

@@ -155,6 +155,7 @@ fn formats() -> Vec<(PixelFormat, bool)> {
         (PixelFormat::gbr(16), false),
         (semi(PixelFormat::yuv(16, 1, 1), false), false),
         (PixelFormat::gbr(32), false),
+        (PixelFormat::gbr(32).half(), false),
     ]
 }
 
@@ -316,6 +317,7 @@ mod tests {
             PixelFormat::gbr(14),
             PixelFormat::gbr(16),
             PixelFormat::gray(32),
+            PixelFormat::gray(32).half(),
             semi(PixelFormat::yuv(8, 1, 1), false),
             semi(PixelFormat::yuv(10, 1, 1), true),
             semi(PixelFormat::yuv(16, 1, 1), false),

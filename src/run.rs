@@ -13,7 +13,7 @@ use crate::cli::{Backend, Fields, RunArgs, StatsForm};
 use crate::error::{Error, Result};
 use crate::filter::plan::Plan;
 use crate::filter::{self, Filter};
-use crate::frame::{Sample, Shape};
+use crate::frame::Shape;
 use crate::frame_log::FrameLog;
 use crate::media::{
     self, By, EncodeSpec, FileMuxer, Input, InputSpec, MediaCounters, Pass, Rational, SourceInfo, SourceOptions, Treatment, VideoEncoder,
@@ -259,7 +259,7 @@ impl Job<'_> {
             (Err(first), Err(second)) => return Err(first.and(second).into()),
         };
         if let Some(watch) = watch {
-            status::say(watch.report(output.format.sample() == Sample::F32));
+            status::say(watch.report(output.format.sample().is_float()));
         }
         finish(target, &timing, cancel)?;
         if let Some(form) = args.stats {

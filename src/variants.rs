@@ -223,7 +223,7 @@ fn row(row: &'static Variant, task: &Task, machine: Machine, measured_us: Option
 
 fn text(report: &Report, shape: Shape) -> String {
     let mut out = format!("GPU: {}\nregisters and shared memory: {}\n", report.gpu, report.compiler.as_deref().unwrap_or("no NVRTC here"));
-    out.push_str("exact: within one code value, 99.9 % of samples equal (float: 1e-4); else how far a sum may be off before it is rounded,\nas a share of the range times the kernel's weights\n\nCPU\n");
+    out.push_str("exact: within one code value, 99.9 % of samples equal (float: 1e-4; half: 1e-4 before it is rounded); else how far a sum\nmay be off before it is rounded, as a share of the range times the kernel's weights\n\nCPU\n");
     for row in &report.cpu {
         line(&mut out, &format!("  {:<12} {:<10} {}", row.name, row.tolerance, row.about));
     }

@@ -403,11 +403,12 @@ fn whole_runs_stand_beside_ffmpegs_and_name_the_stage_that_limits() {
 #[test]
 fn verify_passes_on_this_machine_and_refuses_what_is_not_there() {
     let output =
-        run(&["verify", "--backend", "cpu", "--vf", "gblur=2", "--vf", "erosion", "--size", "33x17", "--type", "u8,f32", "--json"]);
+        run(&["verify", "--backend", "cpu", "--vf", "gblur=2", "--vf", "erosion", "--size", "33x17", "--type", "u8,f16,f32", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let table: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    // Two graphs × (gray u8, gray f32, 4:2:0 u8) × three variants; five borders each.
-    assert_eq!(table.as_array().unwrap().len(), 2 * 3 * 3);
+    // Two graphs × (gray u8, gray f16, gray f32, 4:2:0 u8) × three variants; five borders each.
+    assert_eq!(table.as_array().unwrap().len(), 2 * 4 * 3);
+    assert_eq!(table.as_array().unwrap().iter().filter(|r| r["type"] == "f16").count(), 2 * 3);
     assert!(table.as_array().unwrap().iter().all(|r| r["cases"] == 5 && r["failures"].as_array().unwrap().is_empty()));
     let output = run(&["verify", "--backend", "cpu", "--vf", "gblur=2", "--variant", "tiled"]);
     assert_eq!(output.status.code(), Some(2));

@@ -72,6 +72,11 @@ fn verify(frame: &Frame, want: &Picture, slack: f64, gain: f64) -> Result<f64, S
                     worst = worst.max((got - want).abs() / (max * gain));
                     (got - want).abs() <= bound
                 }
+                Sample::F16 => {
+                    // Any half that a value within the bound would be rounded to.
+                    let nearest = |v: f64| half::f16::from_f64(v).to_f64();
+                    (nearest(want - bound)..=nearest(want + bound)).contains(&got)
+                }
                 Sample::U8 | Sample::U16 => {
                     let code = |v: f64| (v + 0.5).floor().clamp(0.0, max);
                     (code(want - bound)..=code(want + bound)).contains(&got) && got.fract() == 0.0
@@ -256,6 +261,8 @@ sweeps! {
     planar_8_bit_wrap: PixelFormat::yuv(8, 1, 1), Border::Wrap;
     float_zero: PixelFormat::gray(32), Border::Zero;
     float_wrap: PixelFormat::gray(32), Border::Wrap;
+    half_clamp: PixelFormat::gray(32).half(), Border::Clamp;
+    half_wrap: PixelFormat::gray(32).half(), Border::Wrap;
     deep_clamp: PixelFormat::gray(16), Border::Clamp;
     deep_zero: PixelFormat::gray(16), Border::Zero;
     semi_planar_8_bit: nv12(), Border::Reflect;
@@ -283,6 +290,7 @@ macro_rules! kernel_sizes {
 kernel_sizes! {
     kernel_sizes_8_bit: PixelFormat::gray(8);
     kernel_sizes_float: PixelFormat::gray(32);
+    kernel_sizes_half: PixelFormat::gray(32).half();
     kernel_sizes_16_bit: PixelFormat::gray(16);
 }
 

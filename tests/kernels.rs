@@ -16,7 +16,7 @@ use convoy::filter::Border;
 use convoy::filter::plan::{
     BoxMean, Compass, Direct, Extreme, Extremum, Gradient, Median, Morphology, Pixelate, PlaneOp, Pool, PoolKind, Separable, Unsharp,
 };
-use convoy::frame::{PixelFormat, Shape};
+use convoy::frame::{PixelFormat, Sample, Shape};
 use convoy::tensor::{Convolution, Pooling, Reduce, Windows};
 use sha2::{Digest, Sha256};
 
@@ -81,10 +81,40 @@ fn median(radius: usize) -> PlaneOp {
     PlaneOp::Median(Median { radius_x: radius, radius_y: radius, rank: 2 * radius * (radius + 1) })
 }
 
+/// The same on halves.
+fn halves(task: Task) -> Task {
+    let shape = Shape { format: task.shape.format.half(), ..task.shape };
+    Task { shape, output: shape, ..task }
+}
+
 /// One or two parameter sets for each row of the table, the heavier ones.
 fn tasks() -> Vec<Task> {
     let gradient = || PlaneOp::Gradient(Gradient { x: [1.0; 9], y: [1.0; 9], scale: 1.0, delta: 0.0 });
-    vec![
+    let on_halves = [
+        PlaneOp::Copy,
+        separable(1),
+        separable(7),
+        mean(32),
+        direct(3, 3),
+        direct(7, 7),
+        fractional(31, 31),
+        boxed(15, 1),
+        boxed(40, 2),
+        PlaneOp::Unsharp(Unsharp { size_x: 5, size_y: 5, amount: 65536 }),
+        gradient(),
+        PlaneOp::Compass(Compass { scale: 1.0, delta: 0.0 }),
+        PlaneOp::Morphology(Morphology { kind: Extreme::Min, coordinates: 0b1010_0101, threshold: Some(0.1) }),
+        extremum(7),
+        extremum(31),
+        median(1),
+        median(2),
+        median(7),
+        PlaneOp::Pool(Pool { kind: PoolKind::Mean, kernel: 3, stride: 2, pad: 1, dilation: 1 }),
+        PlaneOp::Pool(Pool { kind: PoolKind::Max, kernel: 5, stride: 1, pad: 2, dilation: 1 }),
+        PlaneOp::Pixelate(Pixelate { block_x: 16, block_y: 9 }),
+    ];
+    let on_halves = on_halves.into_iter().map(|op| halves(task(op, 32)));
+    let mut tasks = vec![
         task(PlaneOp::Copy, 8),
         task(separable(7), 8),
         task(separable(7), 32),
@@ -127,8 +157,15 @@ fn tasks() -> Vec<Task> {
         task(median(2), 32),
         task(PlaneOp::Pool(Pool { kind: PoolKind::Mean, kernel: 3, stride: 2, pad: 1, dilation: 1 }), 8),
         task(PlaneOp::Pixelate(Pixelate { block_x: 16, block_y: 9 }), 8),
-    ]
+    ];
+    tasks.extend(on_halves);
+    // Textures have no border of this kind; their modules are made for small kernels here.
+    tasks.extend([direct(3, 3), separable(1)].map(|op| Task { border: Border::Wrap, ..halves(task(op, 32)) }));
+    tasks
 }
+
+/// Rows that do not take halves.
+const NOT_ON_HALVES: [(&str, &str); 4] = [("separable", "tensor"), ("separable", "tensor8"), ("direct", "integer"), ("median", "levels")];
 
 /// Files whose kernels have the number of taps compiled in and do nothing else with it.
 const PER_SIZE: [&str; 4] = ["classic.cu", "fft.cu", "gemm.cu", "winograd.cu"];
@@ -277,14 +314,18 @@ fn the_resource_parser_sees_spills() {
 #[test]
 fn every_row_compiles_for_every_architecture_without_spills() {
     let Some(nvrtc) = nvrtc() else { return };
-    let mut covered = HashSet::new();
+    let (mut covered, mut covered_on_halves) = (HashSet::new(), HashSet::new());
     let mut requests: Vec<(Request, HashSet<&str>)> = Vec::new();
-    // The first parameter set of each row.
+    // The first parameter set of each row, and the first on halves.
     let mut firsts = HashSet::new();
     for task in tasks() {
         for row in TABLE.iter().filter(|row| row.executes(&task.op)) {
             let Ok(specs) = row.specs(&task) else { continue };
-            let first = covered.insert((family(&task.op), row.name));
+            let first = if task.shape.format.sample() == Sample::F16 {
+                covered_on_halves.insert((family(&task.op), row.name))
+            } else {
+                covered.insert((family(&task.op), row.name))
+            };
             for spec in specs.into_iter().filter(|s| s.call.is_none()) {
                 // One module per kernel size: the small ones stand for all.
                 if PER_SIZE.contains(&spec.file) && window(&task.op) > 25 {
@@ -303,6 +344,8 @@ fn every_row_compiles_for_every_architecture_without_spills() {
     }
     let rows: HashSet<_> = TABLE.iter().flat_map(|row| row.families.iter().map(|family| (*family, row.name))).collect();
     assert_eq!(covered, rows, "every row needs a parameter set here");
+    covered_on_halves.extend(NOT_ON_HALVES);
+    assert_eq!(covered_on_halves, rows, "every row needs a parameter set on halves, or a place among those that take none");
 
     let layers = layers();
     firsts.extend(layers.iter().map(|(request, _)| request.clone()));
@@ -360,6 +403,33 @@ fn every_row_compiles_for_every_architecture_without_spills() {
     let compiled = compiled.into_inner();
     println!("{count} compilations of {} requests, {compiled} of them now, the others in earlier runs", requests.len());
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn halves_are_sixteen_bits_that_are_no_whole_numbers_and_rows_that_take_none_say_why() {
+    let (small, windows) = (halves(task(direct(3, 3), 32)), halves(task(separable(3), 32)));
+    for task in [&small, &windows, &halves(task(median(3), 32)), &halves(task(boxed(3, 1), 32))] {
+        for row in TABLE.iter().filter(|row| row.executes(&task.op)) {
+            let Ok(specs) = row.specs(task) else { continue };
+            for spec in specs.iter().filter(|spec| spec.call.is_none()) {
+                let value = |name: &str| spec.defines.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+                let found = ["SAMPLE", "FLOATING", "MAX_VALUE", "SHIFT", "CENTRE"].map(value);
+                assert_eq!(found, [Some(16), Some(1), Some(1), Some(0), Some(0)], "{} {}", family(&task.op), row.name);
+                assert_ne!(value("BOUNDED"), Some(1), "{} {}: floats are not clamped", family(&task.op), row.name);
+            }
+        }
+    }
+    for ((family, name), why) in NOT_ON_HALVES.into_iter().zip(["too coarse for float", "8-bit samples", "8-bit samples", "8-bit samples"])
+    {
+        let row = TABLE.iter().find(|row| row.name == name && row.families.contains(&family)).unwrap();
+        let task = match family {
+            "separable" => windows.clone(),
+            "direct" => small.clone(),
+            _ => halves(task(median(3), 32)),
+        };
+        let refused = row.specs(&task).unwrap_err();
+        assert!(refused.contains(why), "{family} {name}: {refused}");
+    }
 }
 
 #[test]

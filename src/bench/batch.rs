@@ -42,12 +42,12 @@ impl Batched {
     pub fn of(case: &Case) -> Option<Self> {
         let (kind, _) = case.kind?;
         let pools = matches!(kind, Kind::Maxpool | Kind::Avgpool);
-        if !pools || case.batch < 2 || case.planes != Planes::Gray || case.sample != SampleType::F32 {
+        if !pools || case.batch < 2 || case.planes != Planes::Gray || !case.sample.is_float() {
             return None;
         }
         let channels = if case.batch.is_multiple_of(CHANNELS) { CHANNELS } else { 1 };
         let dims = Dims { batch: case.batch / channels, channels, height: case.shape.height, width: case.shape.width };
-        Some(Self { dims, layer: case.pooling()?, half: case.half })
+        Some(Self { dims, layer: case.pooling()?, half: case.sample == SampleType::F16 })
     }
 
     fn input(&self) -> Result<Tensor> {

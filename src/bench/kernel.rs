@@ -8,7 +8,7 @@ use super::peers::{Peers, difference};
 use super::plan::{Case, operations};
 use super::race::{Clock, Measured, Settings, Subject, race, wrong_result};
 use super::row::{KernelUse, Row};
-use crate::axes::Planes;
+use crate::axes::{Planes, SampleType};
 use crate::backend::cpu::Cpu;
 use crate::backend::cuda::Cuda;
 use crate::backend::cuda::measure::{Prepared, Work};
@@ -45,8 +45,8 @@ impl Bench<'_> {
         let batched = Batched::of(case);
         match &batched {
             _ if self.args.backend == Backend::Cuda => {}
-            // No frame has halves.
-            Some(batched) if case.half => {
+            // The layers have loops of their own for halves; frames of halves are pooled as floats.
+            Some(batched) if case.sample == SampleType::F16 => {
                 let row = || row_of(case, &plan, "cpu", "");
                 let place = Place { engine: Engine::cpu(None), name: Cpu.describe(), on_device: false, row: &row };
                 rows.extend(batched.rows(self, &place)?);
@@ -233,12 +233,12 @@ impl Bench<'_> {
 
 /// An empty row of a case.
 fn row_of(case: &Case, plan: &Plan, backend: &str, variant: &str) -> Row {
-    let mut row = Row::new(Level::Kernel, &case.group, &case.graph, case.shape, (case.planes.name(), case.type_name()));
+    let mut row = Row::new(Level::Kernel, &case.group, &case.graph, case.shape, (case.planes.name(), case.sample.name()));
     row.kernel = case.kind.map(|(_, k)| k);
     row.border = case.border.map_or("own", crate::filter::Border::name).to_owned();
     row.batch = case.batch;
     (row.backend, row.variant) = (backend.to_owned(), variant.to_owned());
-    row.bytes = (plan.input.payload_bytes() + plan.output().payload_bytes()) as u64 * case.batch as u64 / if case.half { 2 } else { 1 };
+    row.bytes = (plan.input.payload_bytes() + plan.output().payload_bytes()) as u64 * case.batch as u64;
     row.operations = operations(plan);
     row
 }

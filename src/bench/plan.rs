@@ -115,8 +115,6 @@ pub struct Case {
     pub batch: usize,
     /// Of pooling; 1 where the axes made the case.
     pub stride: usize,
-    /// Whether the float samples are halves, which only layers over batches know.
-    pub half: bool,
 }
 
 /// Frames up to this size are what the reference verifies where the whole is too much for it.
@@ -137,11 +135,6 @@ impl Case {
     /// As for [`Case::plan`].
     pub fn small_plan(&self) -> Result<Plan> {
         self.plan_on(Shape { width: self.shape.width.min(SMALL.0), height: self.shape.height.min(SMALL.1), ..self.shape })
-    }
-
-    /// The sample type's name.
-    pub fn type_name(&self) -> &'static str {
-        if self.half { "f16" } else { self.sample.name() }
     }
 
     /// The case as a layer, if it is pooling: padded by half of the window, means of the values that exist, as the filters are.
@@ -207,11 +200,12 @@ pub fn kernel_cases(args: &BenchArgs) -> Result<Vec<Case>> {
             for case in &mut pool {
                 (case.group, case.graph, case.stride) = ("maxpool 3x3 stride 2".to_owned(), "maxpool=3:2:1".to_owned(), 2);
             }
-            cases.append(&mut pool.clone());
-            for case in &mut pool {
-                (case.group, case.graph, case.stride) = ("avgpool 3x3".to_owned(), Kind::Avgpool.graph(3), 1);
-                (case.kind, case.half) = (Some((Kind::Avgpool, 3)), true);
-            }
+            cases.append(&mut pool);
+            cross(
+                &mut pool,
+                &Axes { kinds: &[Kind::Avgpool], kernels: &[3], sizes: &[(256, 256)], samples: &[SampleType::F16], ..Axes::of(args) },
+            )?;
+            pool.iter_mut().for_each(|case| case.batch = 32 * 64);
             cases.append(&mut pool);
         }
         Some(Preset::Sweep) => {
@@ -321,7 +315,7 @@ impl<'a> Axes<'a> {
         filter::parse(graph)?;
         self.each(&mut |shape, planes, sample, border, batch| {
             let group: String = graph.chars().take(40).collect();
-            cases.push(Case { group, graph: graph.to_owned(), kind: None, shape, planes, sample, border, batch, stride: 1, half: false });
+            cases.push(Case { group, graph: graph.to_owned(), kind: None, shape, planes, sample, border, batch, stride: 1 });
             Ok(())
         })
     }
@@ -332,18 +326,7 @@ fn cross(cases: &mut Vec<Case>, axes: &Axes<'_>) -> Result<()> {
         for &k in axes.kernels.iter().filter(|&&k| kind.has(k)) {
             axes.each(&mut |shape, planes, sample, border, batch| {
                 let group = format!("{} {k}x{k}", kind.name());
-                cases.push(Case {
-                    group,
-                    graph: kind.graph(k),
-                    kind: Some((kind, k)),
-                    shape,
-                    planes,
-                    sample,
-                    border,
-                    batch,
-                    stride: 1,
-                    half: false,
-                });
+                cases.push(Case { group, graph: kind.graph(k), kind: Some((kind, k)), shape, planes, sample, border, batch, stride: 1 });
                 Ok(())
             })?;
         }
@@ -384,7 +367,7 @@ mod tests {
     fn presets_are_the_classic_tables() {
         let article = cases(&["--preset", "article"]).unwrap();
         assert_eq!(
-            article.iter().map(|c| (c.group.as_str(), c.shape.width, c.batch, c.type_name())).collect::<Vec<_>>(),
+            article.iter().map(|c| (c.group.as_str(), c.shape.width, c.batch, c.sample.name())).collect::<Vec<_>>(),
             [
                 ("conv 3x3", 1920, 1, "f32"),
                 ("maxpool 3x3", 256, 2048, "f32"),

@@ -82,14 +82,14 @@ pub struct VerifyArgs {
     /// Borders; a list (default: all).
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = axes::parse_border)]
     pub border: Vec<Border>,
-    /// Sample types; a list (default: u8, u10, u16, f32).
+    /// Sample types; a list (default: u8, u10, u16, f16, f32).
     #[arg(long = "type", value_name = "LIST", value_delimiter = ',', value_enum)]
     pub sample: Vec<SampleType>,
     /// Plane layouts; a list (default: gray, 420).
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     pub planes: Vec<Planes>,
     /// Largest error allowed as a share of the sample range, instead of what each variant states; 0 wants every sample exact.
-    /// Integer samples are held to whole code values; a float's own rounding is 6e-8.
+    /// Integer samples are held to whole code values; a float's own rounding is 6e-8, a half's is allowed for.
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub tolerance: Option<f64>,
     /// Print JSON instead of a table.

@@ -146,7 +146,7 @@ fn gaussian(filter: &GaussianBlur, component: usize, format: PixelFormat) -> Pla
     // Float planes end as integers of some depth, and are held to 1e-4 of their range: 12 bits are finer than that.
     let max_value = match format.sample() {
         Sample::U8 | Sample::U16 => f64::from(format.max_value()),
-        Sample::F32 => 4095.0,
+        Sample::F16 | Sample::F32 => 4095.0,
     };
     let taps = |sigma: f32| -> Arc<[f32]> {
         let sigma = f64::from(sigma);
@@ -323,7 +323,7 @@ fn neighbours(filter: &Neighbours, component: usize, format: PixelFormat, kind: 
     }
     let threshold = match format.sample() {
         Sample::U8 | Sample::U16 => ((threshold as f32) < format.max_value()).then_some(threshold as f32),
-        Sample::F32 => (threshold < 65535).then_some((threshold as f64 / 65535.0) as f32),
+        Sample::F16 | Sample::F32 => (threshold < 65535).then_some((threshold as f64 / 65535.0) as f32),
     };
     if filter.coordinates == 255 && threshold.is_none() {
         let radius = filter.radius as usize;

@@ -71,11 +71,21 @@ fn native_of(d: &ffi::AVPixFmtDescriptor) -> Option<PixelFormat> {
     candidates.find(|&format| Places::of_native(format) == places)
 }
 
+/// Planes of halves by FFmpeg's names, which its older versions do not know.
+const HALVES: [(&str, PixelFormat); 3] = [
+    ("grayf16le", PixelFormat::gray(32).half()),
+    ("gbrpf16le", PixelFormat::gbr(32).half()),
+    ("gbrapf16le", PixelFormat { alpha: true, ..PixelFormat::gbr(32).half() }),
+];
+
 /// The native format of FFmpeg's name for it.
 ///
 /// # Errors
 /// FFmpeg has no such format, or its samples would be converted on entry.
 pub fn named(name: &str) -> Result<PixelFormat> {
+    if let Some((_, format)) = HALVES.iter().find(|(known, _)| *known == name) {
+        return Ok(*format);
+    }
     let found = descriptors().map(|(id, _)| id).find(|&id| self::name(id) == name);
     let wrong = |cause: &str| Error::usage(format!("cannot use the pixel format '{name}'"), cause).hint("ffmpeg -pix_fmts lists them");
     let id = found.ok_or_else(|| wrong("FFmpeg has no such format"))?;
@@ -94,7 +104,7 @@ pub(super) fn depth(format: ffi::AVPixelFormat) -> u32 {
 
 /// FFmpeg's gray format with alpha beside each sample: it has none with a plane of its own.
 pub(super) fn interleaved_alpha(format: PixelFormat) -> Option<ffi::AVPixelFormat> {
-    match (format.model, format.alpha, format.depth) {
+    match (format.model, format.alpha && !format.float, format.depth) {
         (Model::Gray, true, 8) => Some(ffi::AVPixelFormat::AV_PIX_FMT_YA8),
         (Model::Gray, true, 16) => Some(ffi::AVPixelFormat::AV_PIX_FMT_YA16LE),
         _ => None,
@@ -163,12 +173,23 @@ pub(super) enum Way {
     Lossy,
 }
 
+/// Whether frames could be converted for any encoder. Planes of halves are younger than packed halves, and swscale's input younger still:
+/// without it halves are filtered as floats.
+fn goes_on(format: PixelFormat) -> bool {
+    match format.sample() {
+        Sample::U8 | Sample::U16 | Sample::F32 => true,
+        // SAFETY: a pure query of swscale's tables.
+        Sample::F16 => av(format).is_some_and(|id| unsafe { ffi::sws_isSupportedInput(id) } != 0),
+    }
+}
+
 /// The native format in which frames of `from` are filtered: without loss wherever their samples can be told apart.
 pub(super) fn entry(from: ffi::AVPixelFormat) -> Option<Entry> {
-    if let Some(format) = native(from) {
+    if let Some(format) = native(from).filter(|&format| goes_on(format)) {
         return Some(Entry { format, way: Way::Native });
     }
     if let Some(format) = places(from).and_then(|p| p.planar()) {
+        let format = if goes_on(format) { format } else { PixelFormat { depth: 32, ..format } };
         return Some(Entry { format, way: Way::Lossless });
     }
     let format = scaled(from)?;
@@ -188,7 +209,7 @@ fn scaled(from: ffi::AVPixelFormat) -> Option<PixelFormat> {
             let format = native_of(d)?;
             // RGB stays RGB and YUV stays YUV: the matrix between them is not exact.
             let same_model = source.nb_components < 3 || (format.model == Model::Rgb) == rgb_source;
-            let plain = format.packing == Packing::Planar && !is_yuvj(d) && format.sample() != Sample::F32;
+            let plain = format.packing == Packing::Planar && !is_yuvj(d) && !format.sample().is_float();
             (plain && same_model && convertible(id)).then_some((format.depth, id))
         })
         .collect();
@@ -287,6 +308,20 @@ mod tests {
         }
         for (id, way) in [(AV_PIX_FMT_NV12, Way::Native), (AV_PIX_FMT_YA8, Way::Lossless), (AV_PIX_FMT_BAYER_BGGR8, Way::Lossy)] {
             assert_eq!(entry(id).map(|e| e.way), Some(way), "{}", name(id));
+        }
+        for (text, format) in HALVES {
+            assert_eq!(named(text).ok(), Some(format));
+            // Where FFmpeg has planes of halves, they are filtered as they are or as floats.
+            if let Some((id, _)) = descriptors().find(|&(id, _)| name(id) == text) {
+                assert_eq!((native(id), av(format)), (Some(format), Some(id)));
+                let entry = entry(id).unwrap();
+                assert_eq!(
+                    (entry.format, entry.way),
+                    if goes_on(format) { (format, Way::Native) } else { (PixelFormat { depth: 32, ..format }, Way::Lossless) }
+                );
+            } else {
+                assert!(!goes_on(format));
+            }
         }
         assert_eq!(entry(AV_PIX_FMT_YA8).unwrap().format, PixelFormat { alpha: true, ..PixelFormat::gray(8) });
         assert!(entry(AV_PIX_FMT_VAAPI).is_none());

@@ -1,9 +1,11 @@
 //! Lossless conversion between layouts of the same components: packed, semi-planar, palette, big-endian to planar and back.
 //!
 //! swscale reaches many of these only through its own YUV, which rounds; here samples are moved, never computed. The one
-//! exception is RGB of fewer bits, whose bits are repeated downwards (5 bits `abcde` become `abcdeabc`), which loses nothing.
+//! exceptions lose nothing either: RGB of fewer bits, whose bits are repeated downwards (5 bits `abcde` become `abcdeabc`), and
+//! floats of 16 bits where 32 are wanted.
 
 use ffmpeg_next::ffi;
+use half::f16;
 use multiversion::multiversion;
 
 use super::owned;
@@ -94,7 +96,7 @@ impl Places {
         let mut components = [None; 4];
         for (place, c) in components.iter_mut().zip(d.comp.get(..count)?) {
             let (shift, depth) = (u32::try_from(c.shift).ok()?, u32::try_from(c.depth).ok()?);
-            if depth == 0 || (float && depth != 32) || (!float && depth > 16) {
+            if depth == 0 || (float && !matches!(depth, 16 | 32)) || (!float && depth > 16) {
                 return None;
             }
             let word = match (shift + depth, big) {
@@ -126,6 +128,7 @@ impl Places {
         let (word, float) = match format.sample() {
             Sample::U8 => (Word::Byte, false),
             Sample::U16 => (Word::Little16, false),
+            Sample::F16 => (Word::Little16, true),
             Sample::F32 => (Word::Little32, true),
         };
         let depth = u32::from(format.depth);
@@ -160,6 +163,7 @@ impl Places {
             chroma_shift_x: shift(self.chroma_shift.0)?,
             chroma_shift_y: shift(self.chroma_shift.1)?,
             depth: u8::try_from(depth).ok()?,
+            float: self.float,
             packing: Packing::Planar,
             high_bits: false,
         };
@@ -218,7 +222,7 @@ impl Repack {
     pub(super) fn between(from: Places, to: Places) -> Option<Self> {
         let same = (from.model, from.float, from.chroma_shift) == (to.model, to.float, to.chroma_shift);
         let fits = from.components.iter().zip(&to.components).all(|pair| match pair {
-            (Some(a), Some(b)) => a.depth == b.depth || (a.depth < b.depth && from.model == Model::Rgb && !from.float),
+            (Some(a), Some(b)) => a.depth == b.depth || (a.depth < b.depth && (from.model == Model::Rgb || from.float)),
             (Some(_), None) => false,
             (None, _) => true,
         });
@@ -279,7 +283,7 @@ impl Repack {
                             None => copy(row, &from, out, to, width),
                         }
                     }
-                    None => fill(out, to, width),
+                    None => fill(out, to, width, self.to.float),
                 }
             }
         }
@@ -395,6 +399,13 @@ fn replicate(code: u32, from: u32, to: u32) -> u32 {
 }
 
 fn widen(row: &[u8], from: &Place, out: &mut [u8], to: &Place) {
+    if to.depth == 32 {
+        // Halves: no other samples have so many.
+        for (s, d) in row.chunks(from.step).zip(out.chunks_mut(to.step)) {
+            store(d, to.word, f16::from_bits(load(s, from.word) as u16).to_f32().to_bits());
+        }
+        return;
+    }
     let mask = (1u32 << from.depth) - 1;
     for (s, d) in row.chunks(from.step).zip(out.chunks_mut(to.step)) {
         store(d, to.word, replicate((load(s, from.word) >> from.shift) & mask, from.depth, to.depth) << to.shift);
@@ -402,10 +413,11 @@ fn widen(row: &[u8], from: &Place, out: &mut [u8], to: &Place) {
 }
 
 /// Opaque alpha.
-fn fill(out: &mut [u8], to: &Place, width: usize) {
-    let full = match (to.word, to.depth) {
-        (Word::Little32 | Word::Big32, 32) => 1f32.to_bits(),
-        (_, depth) => ((1u32 << depth) - 1) << to.shift,
+fn fill(out: &mut [u8], to: &Place, width: usize, float: bool) {
+    let full = match (float, to.depth) {
+        (true, 16) => f16::ONE.to_bits().into(),
+        (true, _) => 1f32.to_bits(),
+        (false, depth) => ((1u32 << depth) - 1) << to.shift,
     };
     let Some(out) = out.get_mut(to.offset..) else { return };
     out.chunks_mut(to.step).take(width).for_each(|d| store(d, to.word, full));
@@ -475,6 +487,72 @@ mod tests {
         assert_eq!(replicate(1, 1, 8), 255);
         assert_eq!(replicate(1023, 10, 16), 65535);
         assert_eq!(replicate(513, 10, 16), (513 << 6) | (513 >> 4));
+    }
+
+    /// FFmpeg's descriptor of the same planes of halves, of which older versions have none.
+    fn halved(of: ffi::AVPixelFormat, packed: bool) -> ffi::AVPixFmtDescriptor {
+        // SAFETY: the format is one of FFmpeg's table, whose entries live forever.
+        let mut d = unsafe { ffi::av_pix_fmt_desc_get(of).as_ref() }.copied().unwrap();
+        let count = usize::from(d.nb_components);
+        for (index, c) in d.comp[..count].iter_mut().enumerate() {
+            (c.depth, c.step) = (16, 2);
+            if packed {
+                (c.plane, c.step, c.offset) = (0, 2 * count as i32, 2 * index as i32);
+            }
+        }
+        d
+    }
+
+    #[test]
+    fn halves_have_formats_of_their_own_and_become_floats_without_loss() {
+        use ffi::AVPixelFormat::*;
+        let planar = [
+            (AV_PIX_FMT_GRAYF32LE, PixelFormat::gray(32)),
+            (AV_PIX_FMT_GBRPF32LE, PixelFormat::gbr(32)),
+            (AV_PIX_FMT_GBRAPF32LE, PixelFormat { alpha: true, ..PixelFormat::gbr(32) }),
+        ];
+        for (id, wide) in planar {
+            let places = Places::of_descriptor(&halved(id, false)).unwrap();
+            assert_eq!(places, Places::of_native(wide.half()));
+            assert_eq!((places.planar(), places.depth()), (Some(wide.half()), 16));
+            assert!(Repack::between(places, Places::of_native(wide)).is_some());
+            assert!(Repack::between(Places::of_native(wide), places).is_none(), "32 bits do not fit 16");
+            let words = PixelFormat { depth: 16, float: false, ..wide };
+            assert!(
+                Repack::between(places, Places::of_native(words)).is_none() && Repack::between(Places::of_native(words), places).is_none()
+            );
+        }
+        // Packed pixels (FFmpeg's rgbaf16le) into planes of halves and of floats; B, G and R of half the components get an opaque alpha.
+        let packed = Places::of_descriptor(&halved(AV_PIX_FMT_GBRAPF32LE, true)).unwrap();
+        let wide = PixelFormat { alpha: true, ..PixelFormat::gbr(32) };
+        assert_eq!(packed.planar(), Some(wide.half()));
+        let values = [0.5f32, -2.0, 65504.0, 6e-8, 0.333_251_95, 0.0, 1.0, 1e-3].map(f16::from_f32);
+        let source: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let run = |from: Places, to: PixelFormat, source: &[u8]| -> Vec<Vec<u8>> {
+            let bytes = to.sample().bytes();
+            let mut planes = vec![vec![0u8; 2 * bytes]; to.plane_count()];
+            let null = std::ptr::null_mut();
+            let at = |p: usize, planes: &mut Vec<Vec<u8>>| planes.get_mut(p).map_or(null, |plane| plane.as_mut_ptr());
+            let targets = [0, 1, 2, 3].map(|p| at(p, &mut planes));
+            let sources = [source.as_ptr(), std::ptr::null(), std::ptr::null(), std::ptr::null()];
+            let repack = Repack::between(from, Places::of_native(to)).unwrap();
+            let (source, target) =
+                (Memory { planes: sources, pitches: [16; 4] }, Memory { planes: targets, pitches: [2 * bytes as i32; 4] });
+            // SAFETY: two pixels of one row lie in `source`, and each plane has room for two samples.
+            unsafe { repack.run((2, 1), source, target) };
+            planes
+        };
+        let halves = run(packed, wide.half(), &source);
+        let floats = run(packed, wide, &source);
+        // The project's planes are G, B, R, A; components come as R, G, B, A.
+        for (plane, component) in [1, 2, 0, 3].into_iter().enumerate() {
+            let want = [values[component], values[component + 4]];
+            assert_eq!(halves[plane], want.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>());
+            assert_eq!(floats[plane], want.iter().flat_map(|v| v.to_f32().to_le_bytes()).collect::<Vec<_>>());
+        }
+        let gray = Places::of_native(PixelFormat::gray(32).half());
+        let opaque = run(gray, PixelFormat { alpha: true, ..PixelFormat::gray(32).half() }, &source);
+        assert_eq!(opaque[1], [f16::ONE.to_le_bytes(); 2].concat());
     }
 
     #[test]

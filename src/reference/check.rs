@@ -1,6 +1,6 @@
 //! Holding a result to the reference: how far samples may be off, how many, and where the first bad one is.
 
-use super::Picture;
+use super::{Picture, binary16};
 use crate::filter::plan::{Plan, PlaneOp};
 use crate::frame::{Frame, PixelFormat, Sample};
 
@@ -31,19 +31,21 @@ impl Tally {
 pub struct Tolerance {
     /// Code values, integer formats.
     pub codes: f64,
-    /// Relative to the largest of the range and the expected value, float formats.
+    /// Relative to the largest of the range and the expected value, float formats. A half is the result rounded to the nearest one:
+    /// what counts is how far the expected value lies from the numbers that would be rounded to it.
     pub float: f64,
     /// Share of integer samples that may differ within `codes`.
     pub unequal: f64,
 }
 
 impl Tolerance {
-    /// The spec's for exact variants: one code value, 99.9 % equal; 1e-4 for float samples.
+    /// The spec's for exact variants: one code value, 99.9 % equal; 1e-4 for float samples, before halves are rounded.
     pub const EXACT: Self = Self { codes: 1.0, float: 1e-4, unequal: 0.001 };
 
     /// What holds for a whole plan. A single step is held to [`Tolerance::EXACT`]; a Gaussian wider than σ 8 may be computed by any
     /// method within one code value. In a chain, a sample that an earlier step rounded the other way spreads: the next step
-    /// multiplies its error by at most the sum of its weights' magnitudes, and every output that reads it may differ.
+    /// multiplies its error by at most the sum of its weights' magnitudes, and every output that reads it may differ. Such a half is
+    /// the distance between two halves off, at most 2⁻¹⁰ of the range or the value.
     pub fn of_plan(plan: &Plan) -> Self {
         let mut total: Option<Self> = None;
         for step in &plan.steps {
@@ -54,7 +56,7 @@ impl Tolerance {
                 None => own,
                 Some(before) => Self {
                     codes: before.codes * worst(&gain).max(1.0) + own.codes,
-                    float: before.float * worst(&gain).max(1.0) + own.float,
+                    float: (before.float + rounding(step.input.format)) * worst(&gain).max(1.0) + own.float,
                     unequal: (own.unequal + before.unequal * worst(&reach)).min(1.0),
                 },
             });
@@ -89,6 +91,15 @@ impl Tolerance {
     #[must_use]
     pub fn for_few(self, samples: u64) -> Self {
         Self { unequal: self.unequal + 3.0 * (self.unequal / (samples.max(1) as f64)).sqrt(), ..self }
+    }
+}
+
+/// How far two roundings of values that are near each other may lie apart, relative to the largest of the range and the value.
+fn rounding(format: PixelFormat) -> f64 {
+    match format.sample() {
+        Sample::F16 => (-10f64).exp2(),
+        // Whole numbers are counted in code values; a float's last bit is a thousandth of what a step may be off anyway.
+        Sample::U8 | Sample::U16 | Sample::F32 => 0.0,
     }
 }
 
@@ -166,7 +177,8 @@ pub struct Comparison {
     pub unequal: u64,
     /// Samples that are the expected value rounded to the format, to the last bit.
     pub exact: u64,
-    /// Largest error: code values for integer samples, relative to the range (or to the value, if larger) for float.
+    /// Largest error: code values for integer samples, relative to the range (or to the value, if larger) for float. Of halves
+    /// without their rounding.
     pub max_error: f64,
     /// The first sample that is off by more than the tolerance.
     pub first_bad: Option<BadSample>,
@@ -242,9 +254,14 @@ pub(super) fn judge(
 ) {
     let at = || BadSample { plane, x, y, got, want };
     found.samples += 1;
-    if format.sample() == Sample::F32 {
-        let error = (got - want).abs() / want.abs().max(1.0);
-        found.exact += u64::from(got == f64::from(want as f32));
+    let sample = format.sample();
+    if sample.is_float() {
+        let (nearest, off) = match sample {
+            Sample::F16 => (binary16::nearest(want), binary16::distance(got, want)),
+            Sample::U8 | Sample::U16 | Sample::F32 => (f64::from(want as f32), (got - want).abs()),
+        };
+        found.exact += u64::from(got == nearest);
+        let error = off / want.abs().max(1.0);
         // A NaN is no number to be larger than anything.
         if error.is_nan() || error > tolerance.float {
             found.first_bad.get_or_insert_with(at);
@@ -300,6 +317,30 @@ mod tests {
         assert!((chain.codes - (128f64.sqrt() + 1.0)).abs() < 1e-5, "{chain:?}");
         assert!((chain.unequal - 0.010).abs() < 1e-12);
         assert_eq!(tolerance("erosion,dilation").codes, 2.0);
+    }
+
+    #[test]
+    fn halves_are_judged_by_what_would_be_rounded_to_them() {
+        let format = PixelFormat::gray(32).half();
+        let error = |got: f64, want: f64| {
+            let mut found = Comparison::default();
+            judge(&mut found, format, Tolerance::EXACT, (got, want), (0, 0, 0));
+            (found.max_error, found.exact, found.first_bad.is_some())
+        };
+        let ulp = (-11f64).exp2();
+        assert_eq!(error(0.75, 0.75), (0.0, 1, false));
+        assert_eq!(error(0.75, 0.75 + 0.49 * ulp), (0.0, 1, false));
+        // Rounded the other way, by an error within the tolerance and by one beyond.
+        assert_eq!(error(0.75, 0.75 + 0.625 * ulp), (0.125 * ulp, 0, false));
+        assert_eq!(error(0.75, 0.75 + 0.875 * ulp), (0.375 * ulp, 0, true));
+        // Cut off rather than rounded; the gap below 1 is half of the one above.
+        assert!(error(1.0 - ulp, 1.0).2 && error(1.0, 1.0 + 1.9 * ulp).2);
+        assert_eq!(error(f64::INFINITY, 1e5), (0.0, 1, false));
+        assert!(error(f64::NAN, 0.5).2 && error(f64::INFINITY, 0.5).2);
+        // Between two steps a half may be rounded either way.
+        let shape = Shape { format, width: 64, height: 48 };
+        let chain = Tolerance::of_plan(&filter::plan(&filter::parse("erosion,dilation").unwrap(), shape).unwrap());
+        assert_eq!(chain.float, 2e-4 + (-10f64).exp2());
     }
 
     #[test]

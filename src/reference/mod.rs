@@ -2,6 +2,7 @@
 //! documentation, with its own border rule, its own frames and its own checker. It shares nothing with the backends but plain
 //! types, and a backend never calls it: `convoy verify`, `bench` and the tests hold the backends to it.
 
+mod binary16;
 mod check;
 mod picture;
 mod region;
@@ -34,12 +35,15 @@ pub fn expect(plan: &Plan, input: &Picture) -> Picture {
     picture
 }
 
-/// Half up and into range, integer formats only.
+/// To the samples of the format: whole numbers half up and into range, halves to the nearest one.
 pub fn round(picture: &mut Picture) {
     let format = picture.shape.format;
-    if format.sample() != Sample::F32 {
-        let max = f64::from(format.max_value());
-        picture.planes.iter_mut().flatten().for_each(|v| *v = (*v + 0.5).floor().clamp(0.0, max));
+    let max = f64::from(format.max_value());
+    let values = picture.planes.iter_mut().flatten();
+    match format.sample() {
+        Sample::U8 | Sample::U16 => values.for_each(|v| *v = (*v + 0.5).floor().clamp(0.0, max)),
+        Sample::F16 => values.for_each(|v| *v = binary16::nearest(*v)),
+        Sample::F32 => {}
     }
 }
 
@@ -149,7 +153,7 @@ fn apply(op: &PlaneOp, view: &View<'_>, out: (usize, usize), format: PixelFormat
             let (row, col) = (pascal(op.size_x), pascal(op.size_y));
             let (ax, ay) = (op.size_x as i64 / 2, op.size_y as i64 / 2);
             let all = 1i128 << (op.size_x + op.size_y - 2);
-            if sample == Sample::F32 {
+            if sample.is_float() {
                 let blur = view.map(|x, y, c| {
                     let mut sum = 0.0;
                     for (j, wy) in col.iter().enumerate() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::binary16;
 use crate::error::Result;
 use crate::frame::{Frame, FrameLayout, FrameMem, FrameTime, MAX_PLANES, PlaneLayout, Sample, Shape};
 use crate::pool::{Budget, HostMem, Pool};
@@ -69,7 +70,9 @@ impl Picture {
             for y in 0..h {
                 for x in 0..values {
                     plane.push(match content {
-                        Content::Random if format.sample() == Sample::F32 => f64::from(noise.below(1 << 20) as f32 / (1 << 20) as f32),
+                        Content::Random if format.sample().is_float() => {
+                            stored(f64::from(noise.below(1 << 20) as f32 / (1 << 20) as f32), format.sample())
+                        }
                         Content::Random => noise.below(max as u64 + 1) as f64,
                         Content::Extremes => {
                             if run.0 == 0 {
@@ -82,8 +85,7 @@ impl Picture {
                         Content::Ramp => {
                             let slope = (x * 3 + y * 5) % 997;
                             let edge = usize::from((x / 37 + y / 23) % 2 == 0) * 500;
-                            let value = (slope + edge) as f64 / 1500.0 * max;
-                            if format.sample() == Sample::F32 { f64::from(value as f32) } else { value.floor() }
+                            stored((slope + edge) as f64 / 1500.0 * max, format.sample())
                         }
                     });
                 }
@@ -127,6 +129,7 @@ impl Picture {
                             let up = if format.high_bits { 16 - format.depth } else { 0 };
                             bytes[at..at + 2].copy_from_slice(&((value as u16) << up).to_le_bytes());
                         }
+                        Sample::F16 => bytes[at..at + 2].copy_from_slice(&binary16::bits(value).to_le_bytes()),
                         Sample::F32 => bytes[at..at + 4].copy_from_slice(&(value as f32).to_le_bytes()),
                     }
                 }
@@ -146,6 +149,15 @@ impl Picture {
     }
 }
 
+/// A value that such samples can have.
+fn stored(value: f64, sample: Sample) -> f64 {
+    match sample {
+        Sample::U8 | Sample::U16 => value.floor(),
+        Sample::F16 => binary16::nearest(value),
+        Sample::F32 => f64::from(value as f32),
+    }
+}
+
 /// Appends row `y` of a plane, which the frame must have.
 pub(super) fn read_row(frame: &Frame, plane: usize, y: usize, out: &mut Vec<f64>) {
     let format = frame.layout.shape.format;
@@ -156,6 +168,7 @@ pub(super) fn read_row(frame: &Frame, plane: usize, y: usize, out: &mut Vec<f64>
             let unit = if format.high_bits { f64::from(1u32 << (16 - format.depth)) } else { 1.0 };
             out.extend(row.chunks_exact(2).map(|b| f64::from(u16::from_le_bytes([b[0], b[1]])) / unit));
         }
+        Sample::F16 => out.extend(row.chunks_exact(2).map(|b| binary16::value(u16::from_le_bytes([b[0], b[1]])))),
         Sample::F32 => out.extend(row.chunks_exact(4).map(|b| f64::from(f32::from_le_bytes([b[0], b[1], b[2], b[3]])))),
     }
 }

@@ -60,7 +60,7 @@ const GRAPHS: [&str; 34] = [
 ];
 
 const SIZES: [(usize, usize); 6] = [(1, 1), (2, 2), (9, 7), (13, 42), (123, 33), (321, 241)];
-const TYPES: [SampleType; 4] = [SampleType::U8, SampleType::U10, SampleType::U16, SampleType::F32];
+const TYPES: [SampleType; 5] = [SampleType::U8, SampleType::U10, SampleType::U16, SampleType::F16, SampleType::F32];
 const PLANES: [Planes; 2] = [Planes::Gray, Planes::Yuv420];
 /// Frames in flight while verifying: two, so that one buffer's leftovers cannot pass for the other's result.
 const LANES: usize = 2;

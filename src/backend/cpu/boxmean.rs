@@ -76,7 +76,7 @@ impl BoxKernel {
         let size = 2 * op.radius_x.max(op.radius_y) as u64 + 1;
         // Bits that the largest sum of code values leaves free in a u32.
         let free = max.saturating_mul(size).leading_zeros() as i32 - 32;
-        let narrow = level == Level::Simd && free >= NARROW_FRACTION && codec.sample != Sample::F32;
+        let narrow = level == Level::Simd && free >= NARROW_FRACTION && !codec.sample.is_float();
         let fraction = if narrow { free } else { max.leading_zeros() as i32 - 33 };
         let passes = |radius: usize| if radius == 0 { 0 } else { op.power };
         let total = passes(op.radius_x) + passes(op.radius_y);
@@ -97,7 +97,7 @@ impl BoxKernel {
         let rows = 2 * self.span.extended() + self.span.values();
         let columns = match self.codec.sample {
             Sample::U8 | Sample::U16 => 2 * STRIP * self.span.height,
-            Sample::F32 => STRIP * (3 * self.span.height + 4 * self.op.radius_y),
+            Sample::F16 | Sample::F32 => STRIP * (3 * self.span.height + 4 * self.op.radius_y),
         };
         rows.max(columns)
     }
@@ -114,7 +114,7 @@ impl BoxKernel {
             let out = unsafe { middle.row(y) };
             match self.codec.sample {
                 Sample::U8 | Sample::U16 => self.row_codes(source, y, codes, out),
-                Sample::F32 => self.row_floats(source, y, floats, out),
+                Sample::F16 | Sample::F32 => self.row_floats(source, y, floats, out),
             }
         }
     }
@@ -179,7 +179,8 @@ impl BoxKernel {
             means.iter_mut().for_each(|s| *s *= factor);
             input[start..start + values].copy_from_slice(means);
         }
-        store_floats(input[start..start + values].iter().copied(), out);
+        // The intermediate plane holds floats of 32 bits, whatever the samples are.
+        store_floats(input[start..start + values].iter().copied(), Sample::F32, out);
     }
 
     /// Averages column strip `strip` of the intermediate plane vertically into the target.
@@ -203,14 +204,14 @@ impl BoxKernel {
                     store_codes(row.iter().copied(), self.codec, unsafe { target.part(y, from * bytes, width * bytes) });
                 }
             }
-            Sample::F32 => {
-                let radius = self.op.radius_y;
+            Sample::F16 | Sample::F32 => {
+                let (radius, middle_codec) = (self.op.radius_y, Codec { sample: Sample::F32, ..self.codec });
                 let n = width * (self.span.height + 2 * radius);
                 let (input, rest) = floats.split_at_mut(n);
                 let (spare, rest) = rest.split_at_mut(n);
                 let means = &mut rest[..width * self.span.height];
                 for (y, row) in means.chunks_exact_mut(width).enumerate() {
-                    load(&middle.row(y)[from * 4..], self.codec, row);
+                    load(&middle.row(y)[from * 4..], middle_codec, row);
                 }
                 for _ in &self.col {
                     for (row, y) in input.chunks_exact_mut(width).zip(-(radius as i64)..) {
@@ -224,8 +225,9 @@ impl BoxKernel {
                     means.iter_mut().for_each(|s| *s *= factor);
                 }
                 for (y, row) in means.chunks_exact(width).enumerate() {
+                    let bytes = self.codec.sample.bytes();
                     // SAFETY: this strip of columns belongs to this task.
-                    store_floats(row.iter().copied(), unsafe { target.part(y, from * 4, width * 4) });
+                    store_floats(row.iter().copied(), self.codec.sample, unsafe { target.part(y, from * bytes, width * bytes) });
                 }
             }
         }

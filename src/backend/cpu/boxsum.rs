@@ -147,7 +147,7 @@ pub(super) struct Sums<'a> {
 impl ExactBox {
     /// None if the sums may not fit.
     pub fn new(op: &BoxMean, mut span: Span, mut codec: Codec, level: Level) -> Option<Self> {
-        if level == Level::Plain || codec.sample == Sample::F32 || op.power > PASSES {
+        if level == Level::Plain || codec.sample.is_float() || op.power > PASSES {
             return None;
         }
         // A second pass reads its border from rows of the first: all but `wrap` find them within the window.
@@ -379,7 +379,7 @@ fn divide_words(quotient: Quotient, sums: &[u16], codec: Codec, out: &mut [u8]) 
             }
         }
         // `ExactBox::new` takes integer planes only.
-        (Quotient::Words { .. } | Quotient::Floats { .. } | Quotient::Longs(_), Sample::F32) => {}
+        (Quotient::Words { .. } | Quotient::Floats { .. } | Quotient::Longs(_), Sample::F16 | Sample::F32) => {}
     }
 }
 
@@ -402,7 +402,7 @@ fn divide_codes(quotient: Quotient, sums: &[u32], codec: Codec, out: &mut [u8]) 
             }
         }
         // Sums of 32 bits have no quotient in words, and float planes do not come here.
-        (Quotient::Words { .. }, _) | (Quotient::Floats { .. } | Quotient::Longs(_), Sample::F32) => {}
+        (Quotient::Words { .. }, _) | (Quotient::Floats { .. } | Quotient::Longs(_), Sample::F16 | Sample::F32) => {}
     }
 }
 

@@ -10,7 +10,6 @@ use super::order::{Ordered, most};
 use super::plane::{Codec, Finish, Source, Span, Target};
 use super::simd;
 use crate::filter::plan::{COMPASS_RING, Compass};
-use crate::frame::Sample;
 
 /// Values of a block: 16-bit sums of eight neighbours then fit the registers.
 const BLOCK: usize = 16;
@@ -32,7 +31,7 @@ impl CompassKernel {
 
     /// Whether the strongest sum, at most 15 times the largest sample, fits 16 bits. Else `f32` holds every sum exactly.
     pub fn narrow(&self) -> bool {
-        self.codec.sample != Sample::F32 && self.codec.max * 15.0 <= 65535.0
+        !self.codec.sample.is_float() && self.codec.max * 15.0 <= 65535.0
     }
 
     /// Values of scratch that a worker needs.

@@ -141,6 +141,9 @@ mod tests {
                     match sample {
                         Sample::U8 => value[0] = code as u8,
                         Sample::U16 => value.copy_from_slice(&(code as u16).to_le_bytes()),
+                        Sample::F16 => {
+                            value.copy_from_slice(&half::f16::from_f32((state >> 40) as f32 / (1u64 << 24) as f32).to_le_bytes())
+                        }
                         Sample::F32 => value.copy_from_slice(&((state >> 40) as f32 / (1u64 << 24) as f32).to_le_bytes()),
                     }
                 }
@@ -169,7 +172,14 @@ mod tests {
             ("sharpen=border=B,maxpool=2:2,sobel=border=B,convolution=1 2 3 4 5 6 7 8 9:border=B", 3),
         ];
         let nv12 = PixelFormat { packing: Packing::SemiPlanar, ..PixelFormat::yuv(8, 1, 1) };
-        let formats = [PixelFormat::yuv(8, 1, 1), PixelFormat::yuv(10, 1, 0), PixelFormat::gray(16), PixelFormat::gbr(32), nv12];
+        let formats = [
+            PixelFormat::yuv(8, 1, 1),
+            PixelFormat::yuv(10, 1, 0),
+            PixelFormat::gray(16),
+            PixelFormat::gbr(32),
+            PixelFormat::gray(32).half(),
+            nv12,
+        ];
         let (mut turn, mut chains) = (0, 0);
         for (graph, stages) in graphs {
             for border in Border::ALL {

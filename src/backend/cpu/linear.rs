@@ -195,6 +195,8 @@ impl SeparableKernel {
 
 /// Rows under two output rows that are read where they are.
 const LINES: usize = 16;
+/// Taps of their rows at most.
+const WIDEST: usize = 128;
 
 /// A general 2-D kernel for one plane.
 pub(super) struct DirectKernel {
@@ -219,7 +221,7 @@ struct Words {
 impl Words {
     fn new(op: &Direct, codec: Codec) -> Option<Self> {
         let small = |t: &f32| t.fract() == 0.0 && t.abs() <= 32767.0;
-        if codec.sample == Sample::F32 || !op.taps.iter().all(small) {
+        if codec.sample.is_float() || !op.taps.iter().all(small) {
             return None;
         }
         let sum = |sign: f32| op.taps.iter().map(|t| f64::from((t * sign).max(0.0))).sum::<f64>() * f64::from(codec.max);
@@ -270,7 +272,7 @@ impl DirectKernel {
         let ((left, right), (above, below)) = (reach(self.width), reach(self.height));
         let (from, to) = (rows.start.max(above), rows.end.min(self.span.height.saturating_sub(below)));
         let none = rows.start..rows.start;
-        let fits = self.height < LINES && self.span.width >= self.width + 8 && self.span.components == 1;
+        let fits = self.height < LINES && self.width <= WIDEST && self.span.width >= self.width + 8 && self.span.components == 1;
         if self.codec.sample != Sample::F32 || self.level == Level::Plain || !fits || to < from + 2 {
             return none;
         }
@@ -297,13 +299,16 @@ impl DirectKernel {
 
     /// The sample at `x` whose window reaches over a side.
     fn at_side(&self, lines: &[&[[u8; 4]]], x: usize) -> [u8; 4] {
-        let mut sum = 0.0;
+        let (mut sum, mut values) = (0.0, [0.0; WIDEST]);
         for (line, taps) in lines.iter().zip(self.taps.chunks_exact(self.width)) {
-            for (j, &tap) in taps.iter().enumerate() {
+            let values = &mut values[..self.width];
+            for (j, value) in values.iter_mut().enumerate() {
                 let at = (x + j) as i64 - self.span.left as i64;
                 let place = border_index(at, self.span.width as i64, self.span.border);
-                sum += place.map_or(0.0, |at| f32::from_le_bytes(line[at as usize])) * tap;
+                *value = place.map_or(0.0, |at| f32::from_le_bytes(line[at as usize]));
             }
+            // As the sums of all other rows and columns, to the last bit: which rows come here depends on the band.
+            sum = simd::add_products(sum, values, taps);
         }
         self.finish.value(sum).to_le_bytes()
     }

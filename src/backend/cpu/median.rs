@@ -121,7 +121,12 @@ impl MedianKernel {
 
     /// Values of a block of the network: four registers of 32 bytes, less for rows that are shorter.
     fn block(&self) -> usize {
-        let long = 128 / self.codec.sample.bytes();
+        let value = match Kind::of(self.codec) {
+            Kind::Bytes => 1,
+            Kind::Words => 2,
+            Kind::Floats => 4,
+        };
+        let long = 128 / value;
         if self.span.values() >= long { long } else { 1 }
     }
 

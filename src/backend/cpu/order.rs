@@ -5,7 +5,7 @@
 use multiversion::multiversion;
 
 use super::linear::Level;
-use super::plane::{Codec, Value, load, store_codes};
+use super::plane::{Codec, Value, load, store_codes, store_floats};
 use crate::filter::plan::Extreme;
 use crate::frame::Sample;
 
@@ -91,10 +91,8 @@ impl Ordered for u32 {
 
 impl Ordered for f32 {
     #[inline(always)]
-    fn store(row: &[Self], _: Codec, out: &mut [u8]) {
-        for (o, &value) in out.as_chunks_mut::<4>().0.iter_mut().zip(row) {
-            *o = value.to_le_bytes();
-        }
+    fn store(row: &[Self], codec: Codec, out: &mut [u8]) {
+        store_floats(row.iter().copied(), codec.sample, out);
     }
     #[inline(always)]
     fn raised(self, distance: Self) -> Self {
@@ -133,7 +131,7 @@ impl Kind {
         match codec.sample {
             Sample::U8 => Self::Bytes,
             Sample::U16 => Self::Words,
-            Sample::F32 => Self::Floats,
+            Sample::F16 | Sample::F32 => Self::Floats,
         }
     }
 }

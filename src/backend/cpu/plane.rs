@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
 use crate::filter::Border;
 use crate::filter::math::border_index;
 use crate::frame::{Frame, MAX_PLANES, PixelFormat, PlaneLayout, Sample};
@@ -237,10 +240,42 @@ pub(super) fn load<T: Value>(bytes: &[u8], codec: Codec, out: &mut [T]) {
                 *o = T::from_code(u32::from(u16::from_le_bytes(*b)) >> shift).centred(centre);
             }
         }
+        Sample::F16 => load_halves(bytes, out),
         Sample::F32 => {
             for (o, b) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
                 *o = T::from_float(f32::from_le_bytes(*b));
             }
+        }
+    }
+}
+
+/// Halves that are converted together, by the machine's instruction where it has one.
+const HALVES: usize = 64;
+
+/// Converts a row of halves, exactly.
+fn load_halves<T: Value>(bytes: &[u8], out: &mut [T]) {
+    let (mut halves, mut floats) = ([f16::ZERO; HALVES], [0.0f32; HALVES]);
+    for (out, bytes) in out.chunks_mut(HALVES).zip(bytes.chunks(2 * HALVES)) {
+        for (half, b) in halves.iter_mut().zip(bytes.as_chunks().0) {
+            *half = f16::from_le_bytes(*b);
+        }
+        halves.convert_to_f32_slice(&mut floats);
+        for (o, &value) in out.iter_mut().zip(&floats) {
+            *o = T::from_float(value);
+        }
+    }
+}
+
+/// Rounds floats to the nearest half, ties to the even one; beyond 65504 to infinity.
+fn store_halves(mut values: impl Iterator<Item = f32>, out: &mut [u8]) {
+    let (mut halves, mut floats) = ([f16::ZERO; HALVES], [0.0f32; HALVES]);
+    for out in out.chunks_mut(2 * HALVES) {
+        for (float, value) in floats.iter_mut().zip(values.by_ref().take(out.len() / 2)) {
+            *float = value;
+        }
+        halves.convert_from_f32_slice(&floats);
+        for (o, half) in out.as_chunks_mut().0.iter_mut().zip(&halves) {
+            *o = half.to_le_bytes();
         }
     }
 }
@@ -260,15 +295,22 @@ pub(super) fn store_codes(codes: impl Iterator<Item = u32>, codec: Codec, out: &
             }
         }
         // Float planes never come here; see `Finish` and `store_floats`.
-        Sample::F32 => {}
+        Sample::F16 | Sample::F32 => {}
     }
 }
 
-/// Stores float samples, not rounded and not clamped.
+/// Stores float samples, not clamped, and rounded only where they are halves.
 #[inline(always)]
-pub(super) fn store_floats(values: impl Iterator<Item = f32>, out: &mut [u8]) {
-    for (o, value) in out.as_chunks_mut::<4>().0.iter_mut().zip(values) {
-        *o = value.to_le_bytes();
+pub(super) fn store_floats(values: impl Iterator<Item = f32>, sample: Sample, out: &mut [u8]) {
+    match sample {
+        Sample::F16 => store_halves(values, out),
+        Sample::F32 => {
+            for (o, value) in out.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+                *o = value.to_le_bytes();
+            }
+        }
+        // Whole numbers never come here; see `Finish` and `store_codes`.
+        Sample::U8 | Sample::U16 => {}
     }
 }
 
@@ -289,7 +331,7 @@ pub(super) struct Finish {
 impl Finish {
     /// `weights` is the kernel's sum, which the codec's centre must be added back with.
     pub fn new(codec: Codec, weights: f64, scale: f32, bias: f32) -> Self {
-        if codec.sample == Sample::F32 {
+        if codec.sample.is_float() {
             return Self { scale, offset: bias, base: 0, low: f32::NEG_INFINITY, high: f32::INFINITY };
         }
         let constant = f64::from(codec.centre) * weights * f64::from(scale) + f64::from(bias);
@@ -341,7 +383,7 @@ impl Finish {
     pub fn store(&self, sums: &[f32], codec: Codec, out: &mut [u8]) {
         match codec.sample {
             Sample::U8 | Sample::U16 => store_codes(sums.iter().map(|&s| self.code(s)), codec, out),
-            Sample::F32 => store_floats(sums.iter().map(|&s| self.value(s)), out),
+            Sample::F16 | Sample::F32 => store_floats(sums.iter().map(|&s| self.value(s)), codec.sample, out),
         }
     }
 }

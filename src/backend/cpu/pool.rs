@@ -341,7 +341,7 @@ impl PixelateKernel {
             });
             for y in rows {
                 // SAFETY: row `y` belongs to this task's band.
-                store_floats(down.iter().copied(), unsafe { target.row(y) });
+                store_floats(down.iter().copied(), self.codec.sample, unsafe { target.row(y) });
             }
         });
     }

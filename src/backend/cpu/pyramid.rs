@@ -9,7 +9,6 @@ use super::plane::{Codec, Finish, Source, Span, Target};
 use super::simd;
 use crate::filter::math::{gaussian_radius, gaussian_weights};
 use crate::filter::plan::Separable;
-use crate::frame::Sample;
 
 /// Samples of the coarse grid that one of the fine grid is interpolated from.
 pub(super) const TAPS: usize = 6;
@@ -83,7 +82,7 @@ fn interpolation(at: f64) -> [f32; TAPS] {
 impl PyramidKernel {
     /// None if the taps are not those of a wide Gaussian on integer samples.
     pub fn new(op: &Separable, mut span: Span, codec: Codec, level: Level) -> Option<Self> {
-        if level == Level::Plain || codec.sample == Sample::F32 {
+        if level == Level::Plain || codec.sample.is_float() {
             return None;
         }
         let (across, down) = (deviation(&op.row, codec.max.into())?, deviation(&op.col, codec.max.into())?);

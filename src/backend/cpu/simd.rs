@@ -141,6 +141,21 @@ fn add_product(fused: bool, sum: f32, value: f32, weight: f32) -> f32 {
 }
 
 #[inline(always)]
+fn add_all(fused: bool, sum: f32, values: &[f32], weights: &[f32]) -> f32 {
+    values.iter().zip(weights).fold(sum, |sum, (&value, &weight)| add_product(fused, sum, value, weight))
+}
+
+/// `sum + Σ weights[i] · values[i]`, one after the other, rounded as in [`weighted_floats`] and [`stored_floats`].
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+pub(super) fn add_products(sum: f32, values: &[f32], weights: &[f32]) -> f32 {
+    match_target! {
+        "x86_64+avx2+fma" => add_all(true, sum, values, weights),
+        "aarch64+neon" => add_all(true, sum, values, weights),
+        _ => add_all(false, sum, values, weights),
+    }
+}
+
+#[inline(always)]
 fn stored_pair<const N: usize>(fused: bool, pair: Pair<'_>, finish: &Finish, lines: &[Stored<'_>], out: [&mut [[u8; 4]]; 2], x: usize) {
     let (mut upper, mut lower) = ([0.0f32; N], [0.0f32; N]);
     for (k, line) in lines.iter().enumerate() {
@@ -287,7 +302,7 @@ pub(super) fn sharpen_codes(sharpen: &Sharpen, sums: &[u32], input: &[u32], code
             }
         }
         // Float planes have no floors; see `UnsharpKernel::run_floats`.
-        Sample::F32 => {}
+        Sample::F16 | Sample::F32 => {}
     }
 }
 
@@ -379,6 +394,7 @@ pub(super) fn finish_floats(finish: &Finish, sums: &[f32], codec: Codec, out: &m
                 *o = ((finish.code(s) << codec.shift) as u16).to_le_bytes();
             }
         }
+        Sample::F16 => finish.store(sums, codec, out),
         Sample::F32 => {
             for (o, &s) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
                 *o = finish.value(s).to_le_bytes();
@@ -407,7 +423,7 @@ pub(super) fn finish_words_plain(finish: &Finish, sums: &[u16], start: i32, code
                 *o = ((finish.code((i32::from(s) - start) as f32) << codec.shift) as u16).to_le_bytes();
             }
         }
-        Sample::F32 => {}
+        Sample::F16 | Sample::F32 => {}
     }
 }
 

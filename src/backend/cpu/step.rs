@@ -415,7 +415,7 @@ impl Kernel {
             }
             Kernel::Pixelate(kernel) => match kernel.sample() {
                 Sample::U8 | Sample::U16 => kernel.run_codes(source, target, rows, &mut scratch.codes),
-                Sample::F32 => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
+                Sample::F16 | Sample::F32 => kernel.run_floats(source, target, rows, &mut scratch.linear.floats),
             },
         }
     }

@@ -72,7 +72,7 @@ impl UnsharpKernel {
         // Largest sum plus the rounding's half.
         let top = (u128::from(self.codec.max as u32) << self.bits) + (1 << (self.bits - 1));
         match self.codec.sample {
-            Sample::F32 => Width::Floats,
+            Sample::F16 | Sample::F32 => Width::Floats,
             Sample::U8 | Sample::U16 if top < 1 << 16 && self.level == Level::Simd => Width::Words,
             Sample::U8 | Sample::U16 if top < 1 << 32 => Width::Codes,
             Sample::U8 | Sample::U16 => Width::Longs,
@@ -103,7 +103,7 @@ impl UnsharpKernel {
         self.walk(source, rows, scratch, |y, sums, input: &[f32]| {
             let values = sums.iter().zip(input).map(|(sum, input)| input + (input - sum * norm) * amount);
             // SAFETY: row `y` belongs to this task's band.
-            store_floats(values, unsafe { target.row(y) });
+            store_floats(values, self.codec.sample, unsafe { target.row(y) });
         });
     }
 

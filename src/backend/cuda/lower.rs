@@ -6,7 +6,6 @@ use super::variants::{Task, family};
 use crate::filter::Border;
 use crate::filter::math::border_index;
 use crate::filter::plan::{BoxMean, Direct, Gradient, PlaneOp, Separable, Unsharp};
-use crate::frame::Sample;
 
 /// Warps of a block of the register-blocked kernels; WARPS in `kernels/`.
 pub(super) const WARPS: usize = 4;
@@ -158,7 +157,7 @@ pub(super) fn lower_box_fused(task: &Task, op: BoxMean) -> Result<Vec<Spec>, Str
     }
     // Ones as taps. Exact for integers up to 12 bits and 15 x 15: the sums are whole, and a mean's distance from a tie, half
     // of 1/225, is above the product's error of 4096 / 2^24. Faster there, since nothing waits for a prefix sum.
-    if format.sample() == Sample::F32 || (format.depth <= 12 && rx.max(ry) <= 7) {
+    if format.sample().is_float() || (format.depth <= 12 && rx.max(ry) <= 7) {
         let ones = |radius: usize| vec![1.0f32; 2 * radius + 1].into();
         let scale = 1.0 / ((2 * rx + 1) * (2 * ry + 1)) as f32;
         return lower_fused(task, &Separable { row: ones(rx), col: ones(ry), scale, bias: 0.0 });
@@ -252,7 +251,7 @@ pub(super) fn lower_box_running(task: &Task, op: BoxMean) -> Vec<Spec> {
         return specs;
     }
     let format = task.format();
-    let float = format.sample() == Sample::F32;
+    let float = format.sample().is_float();
     let windows = [(2 * op.radius_x + 1) as u64, (2 * op.radius_y + 1) as u64];
     let max = if float { 1 } else { (1u64 << format.depth) - 1 };
     // One pass each way with sums that fit 32 bits needs no division in between.
@@ -319,7 +318,7 @@ pub(super) fn lower_unsharp_naive(task: &Task) -> Result<Vec<Spec>, String> {
 pub(super) fn lower_unsharp_fused(task: &Task, op: Unsharp) -> Result<Vec<Spec>, String> {
     let format = task.format();
     let bits = op.size_x + op.size_y - 2;
-    if format.sample() != Sample::F32 && usize::from(format.depth) + bits > 24 {
+    if !format.sample().is_float() && usize::from(format.depth) + bits > 24 {
         return Err(format!(
             "sums of {} bits times 2^{bits} are not exact in float; depth + size_x + size_y must not exceed 26",
             format.depth

@@ -59,7 +59,7 @@ const ROW_SPAN: usize = 512;
 /// One pass over integer samples in two launches, any radius whose sums fit 32 bits.
 pub(super) fn wide(task: &Task, op: BoxMean) -> Result<Vec<Spec>, String> {
     let format = task.format();
-    if format.sample() == Sample::F32 || op.power != 1 {
+    if format.sample().is_float() || op.power != 1 {
         return Err("it makes one pass over integer samples".to_owned());
     }
     let count = (2 * op.radius_x + 1) as u64 * (2 * op.radius_y + 1) as u64;

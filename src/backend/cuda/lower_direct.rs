@@ -99,10 +99,10 @@ pub(super) fn integer(task: &Task, op: &Direct) -> Result<Vec<Spec>, String> {
     Ok(vec![spec.tile(32 * across, rows * WARPS).threads(32 * WARPS)])
 }
 
-/// Up to 3 × 3 taps on float samples.
+/// Up to 3 × 3 taps on float samples, of 32 bits or 16.
 pub(super) fn registers(task: &Task, op: &Direct) -> Result<Vec<Spec>, String> {
     let format = task.format();
-    if format.sample() != Sample::F32 || task.components != 1 || op.width > 3 || op.height > 3 {
+    if !format.sample().is_float() || task.components != 1 || op.width > 3 || op.height > 3 {
         return Err(format!("it takes float planes of one component and up to 3x3 taps; this kernel has {}x{}", op.width, op.height));
     }
     let row = |y: usize| op.taps.get(y * op.width..(y + 1) * op.width).unwrap_or_default();

@@ -8,7 +8,6 @@ use super::spec::{Buffer, Call, Finish, Params, Spec, Tiles, centre, sum};
 use super::variants::Task;
 use crate::filter::Border;
 use crate::filter::plan::{Direct, PlaneOp};
-use crate::frame::Sample;
 
 /// Most taps of any kernel: 127 × 127.
 const MOST_TAPS: usize = 127 * 127;
@@ -272,11 +271,12 @@ pub(super) fn slack(name: &str, task: &Task) -> f64 {
     match name {
         "fft" => 4e-6,
         "winograd4" if !deep => 2e-5,
-        "winograd" if task.format().sample() == Sample::F32 => 2e-6,
+        "winograd" if task.format().sample().is_float() => 2e-6,
         // Its sums are floats, which hold deep samples to 1/512 of a code value.
         "gemm" if deep => 4e-6,
-        // Two bfloat16 for each weight and sample: 2^-18 each, and as much for the product of the lower parts, which is left out.
-        "tensor" if task.format().sample() == Sample::F32 => 1.2e-5,
+        // Two bfloat16 for each weight and sample: 2^-18 each, and as much for the product of the lower parts, which is left out. Halves are
+        // exact, and their weights nearly so; but sums of fractions are cut off by the hardware at their 24th bit, product by product.
+        "tensor" if task.format().sample().is_float() => 1.2e-5,
         _ => 0.0,
     }
 }

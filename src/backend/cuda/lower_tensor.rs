@@ -129,7 +129,7 @@ fn size_fits(task: &Task, rx: usize, ry: usize) -> Result<(), String> {
 }
 
 fn depth_fits(format: PixelFormat) -> Result<(), String> {
-    if format.sample() == Sample::F32 || format.depth <= DEPTH {
+    if format.sample().is_float() || format.depth <= DEPTH {
         return Ok(());
     }
     Err(format!("samples of more than {DEPTH} bits are not exact in half; these have {}", format.depth))
@@ -139,7 +139,7 @@ fn depth_fits(format: PixelFormat) -> Result<(), String> {
 /// must not fall below them, so the offset is larger by as much. One sample in 10,000 that lies just below a tie is rounded up with them.
 fn finish_of(format: PixelFormat, weights: f64, scale: f32, bias: f32) -> Finish {
     let mut finish = Finish::new(format, 0.0, weights, scale, bias);
-    if format.sample() != Sample::F32 {
+    if !format.sample().is_float() {
         finish.offset += format.max_value() * (-22f32).exp2();
     }
     finish
@@ -148,7 +148,7 @@ fn finish_of(format: PixelFormat, weights: f64, scale: f32, bias: f32) -> Finish
 /// Refuses weights that are not exact in halves and whose sums are often midway between two codes.
 fn ties_seen(format: PixelFormat, row: &[f32], col: &[f32], scale: f32) -> Result<(), String> {
     let doubles = |taps: &[f32], scale: f32| taps.iter().map(|&w| f64::from(w) * f64::from(scale)).collect::<Vec<_>>();
-    match ties(&doubles(row, scale), &doubles(col, 1.0)).filter(|_| format.sample() != Sample::F32) {
+    match ties(&doubles(row, scale), &doubles(col, 1.0)).filter(|_| !format.sample().is_float()) {
         Some(k) => Err(format!(
             "its weights are multiples of 1/{k}: one sample in {k} lies midway between two codes, and halves would not see which way"
         )),
@@ -167,7 +167,7 @@ fn folded(format: PixelFormat, weights: Weights<'_>, scale: f32, bias: f32, fini
 /// Separable kernels of integer samples in one launch.
 pub(super) fn separable(task: &Task, op: &Separable) -> Result<Vec<Spec>, String> {
     let format = task.format();
-    if format.sample() == Sample::F32 {
+    if format.sample().is_float() {
         return Err("its sums in halves are too coarse for float samples".to_owned());
     }
     depth_fits(format)?;
@@ -326,6 +326,7 @@ mod tests {
         assert!(ties_seen(gray, &[1.0, 2.0], &[3.0, 1.0], 1.0 / 12.0).unwrap_err().contains("1/12"));
         assert!(ties_seen(gray, &[1.0; 3], &[1.0; 3], 1.0 / 9.0).is_ok());
         assert!(ties_seen(PixelFormat::gray(32), &[0.1, 0.9], &[1.0], 1.0).is_ok());
+        assert!(ties_seen(PixelFormat::gray(32).half(), &[0.1, 0.9], &[1.0], 1.0).is_ok());
     }
 
     #[test]

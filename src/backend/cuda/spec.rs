@@ -109,6 +109,7 @@ impl Spec {
         let (sample, max, shift) = match format.sample() {
             Sample::U8 => (8, (1i64 << format.depth) - 1, 0),
             Sample::U16 => (16, (1i64 << format.depth) - 1, if format.high_bits { 16 - i64::from(format.depth) } else { 0 }),
+            Sample::F16 => (16, 1, 0),
             Sample::F32 => (32, 1, 0),
         };
         let border = match task.border {
@@ -118,7 +119,7 @@ impl Spec {
             Border::Reflect101 => 3,
             Border::Wrap => 4,
         };
-        let defines = vec![
+        let mut defines = vec![
             ("SAMPLE", sample),
             ("MAX_VALUE", max),
             ("SHIFT", shift),
@@ -127,6 +128,9 @@ impl Spec {
             ("CENTRE", 0),
             ("PLANES", task.planes.len() as i64),
         ];
+        if format.sample() == Sample::F16 {
+            defines.push(("FLOATING", 1));
+        }
         Self {
             file,
             entry,
@@ -178,7 +182,7 @@ impl Spec {
     pub(super) fn ends(self, format: PixelFormat, weights: Weights<'_>, scale: f32, bias: f32) -> Self {
         // Beyond 1 by no more than rounding: 65535.57 still truncates to 65535.
         let total = weights.sum() * f64::from(scale);
-        let bounded = format.sample() != Sample::F32 && centre(format) == 0.0 && bias == 0.0 && scale >= 0.0;
+        let bounded = !format.sample().is_float() && centre(format) == 0.0 && bias == 0.0 && scale >= 0.0;
         let bounded = bounded && weights.non_negative() && total <= 1.0 + 1e-6;
         self.define("UNIT", usize::from(scale == 1.0)).define("BOUNDED", usize::from(bounded))
     }
@@ -271,7 +275,7 @@ pub(super) struct Finish {
 impl Finish {
     /// `weights` is the kernel's sum: what [`centre`] took away comes back as its multiple.
     pub(super) fn new(format: PixelFormat, centre: f32, weights: f64, scale: f32, bias: f32) -> Self {
-        if format.sample() == Sample::F32 {
+        if format.sample().is_float() {
             return Self { scale, offset: bias, base: 0 };
         }
         let constant = f64::from(centre) * weights * f64::from(scale) + f64::from(bias);

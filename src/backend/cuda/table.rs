@@ -105,7 +105,7 @@ pub static TABLE: &[Variant] = &[
     Variant {
         name: "registers",
         families: &["direct"],
-        about: "up to 3x3 taps on float samples, 4x4 sums per thread in registers, neighbours by shuffle: no shared memory, no barrier",
+        about: "up to 3x3 taps on floats or halves, 4x4 sums per thread in registers, neighbours by shuffle: no shared memory, no barrier",
         lower: |task| match &task.op {
             PlaneOp::Direct(op) => lower_direct::registers(task, op),
             other => Err(wrong(other)),
@@ -138,7 +138,7 @@ pub static TABLE: &[Variant] = &[
     Variant {
         name: "tensor",
         families: &["direct"],
-        about: "a product with a banded Toeplitz matrix per row of weights on tensor cores, weights (and floats) in two parts; tiles of 128x64 or 128x32, integer samples of up to 10 bits or floats, up to 65x65 taps",
+        about: "a product with a banded Toeplitz matrix per row of weights on tensor cores, weights (and floats) in two parts; tiles of 128x64 or 128x32, integer samples of up to 10 bits, halves or floats, up to 65x65 taps",
         lower: |task| match &task.op {
             PlaneOp::Direct(op) => lower_tensor::direct(task, op),
             other => Err(wrong(other)),

@@ -50,6 +50,8 @@ impl Texture {
             // CU_TRSF_READ_AS_INTEGER
             Sample::U8 => (Format::CU_AD_FORMAT_UNSIGNED_INT8, 1),
             Sample::U16 => (Format::CU_AD_FORMAT_UNSIGNED_INT16, 1),
+            // Read as floats of 32 bits.
+            Sample::F16 => (Format::CU_AD_FORMAT_HALF, 0),
             Sample::F32 => (Format::CU_AD_FORMAT_FLOAT, 0),
         };
         // SAFETY: a plain C structure for which zeros are valid.

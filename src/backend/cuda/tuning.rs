@@ -188,8 +188,8 @@ fn key(task: &Task) -> String {
         PlaneOp::Pixelate(op) => format!("pixelate {}x{}", op.block_x, op.block_y),
     };
     let format = task.format();
-    let sample =
-        if format.depth == 32 { "f32".to_owned() } else { format!("u{}{}", format.depth, if format.high_bits { "h" } else { "" }) };
+    let kind = if format.float { "f" } else { "u" };
+    let sample = format!("{kind}{}{}", format.depth, if format.high_bits { "h" } else { "" });
     let sizes: Vec<String> = task.planes.iter().map(|&p| task.shape.plane_size(p)).map(|(w, h)| format!("{w}x{h}")).collect();
     format!("{operation} {sample} x{} {} {}", task.components, task.border.name(), sizes.join(" "))
 }

@@ -12,7 +12,7 @@ use super::tuning::Times;
 use crate::error::{Error, Result};
 use crate::filter::Border;
 use crate::filter::plan::{Plan, PlaneOp, Step};
-use crate::frame::{PixelFormat, Sample, Shape};
+use crate::frame::{PixelFormat, Shape};
 
 /// The planes of one step that share an operation.
 #[derive(Clone, Debug)]
@@ -152,7 +152,7 @@ impl Variant {
     /// Whether it keeps the tolerance that the automatic choice promises: exact, or floats to 1.5e-5.
     fn exact(&self, task: &Task) -> bool {
         let slack = self.slack(task);
-        slack == 0.0 || (task.format().sample() == Sample::F32 && slack <= 1.5e-5)
+        slack == 0.0 || (task.format().sample().is_float() && slack <= 1.5e-5)
     }
 
     /// What it is estimated to cost.

@@ -9,6 +9,7 @@ mod opencv;
 mod process;
 mod torch;
 
+use half::f16;
 pub(super) use process::Ward;
 use process::{Input, Process};
 
@@ -216,6 +217,7 @@ fn contenders(offers: &[Offer<'_>], case: &Case, plan: &Plan) -> Result<Vec<Cont
     let kind = match case.shape.format.sample() {
         Sample::U8 => "uint8",
         Sample::U16 => "uint16",
+        Sample::F16 => "float16",
         Sample::F32 => "float32",
     };
     let input = Rc::new(Input { kind, shape: vec![case.shape.height, case.shape.width], bytes: bytes(&picture) });
@@ -250,6 +252,7 @@ fn bytes(picture: &Picture) -> Vec<u8> {
     match picture.shape.format.sample() {
         Sample::U8 => plane.iter().map(|&v| v as u8).collect(),
         Sample::U16 => plane.iter().flat_map(|&v| (v as u16).to_le_bytes()).collect(),
+        Sample::F16 => plane.iter().flat_map(|&v| f16::from_f64(v).to_le_bytes()).collect(),
         Sample::F32 => plane.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect(),
     }
 }
@@ -259,6 +262,7 @@ fn picture(bytes: &[u8], shape: crate::frame::Shape) -> Picture {
     let plane = match shape.format.sample() {
         Sample::U8 => bytes.iter().map(|&b| f64::from(b)).collect(),
         Sample::U16 => bytes.as_chunks().0.iter().map(|&b| f64::from(u16::from_le_bytes(b))).collect(),
+        Sample::F16 => bytes.as_chunks().0.iter().map(|&b| f16::from_le_bytes(b).to_f64()).collect(),
         Sample::F32 => bytes.as_chunks().0.iter().map(|&b| f64::from(f32::from_le_bytes(b))).collect(),
     };
     Picture { shape, planes: vec![plane] }
@@ -267,7 +271,7 @@ fn picture(bytes: &[u8], shape: crate::frame::Shape) -> Picture {
 /// A row's note where a peer's result is not the reference's: it is timed all the same.
 pub(super) fn difference(found: &Comparison, plan: &Plan) -> Option<String> {
     let exact = Tolerance::EXACT;
-    let integers = plan.output().format.sample() != Sample::F32;
+    let integers = !plan.output().format.sample().is_float();
     let (allowed, unit) = if integers { (exact.codes, "code values") } else { (exact.float, "of the range") };
     if found.max_error > allowed {
         return Some(format!("not the same result: up to {:.4} {unit} off", found.max_error));

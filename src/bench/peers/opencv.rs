@@ -16,7 +16,8 @@ pub(super) fn start(ward: &Ward) -> Result<Process, String> {
 
 /// OpenCV's call for a case, if it has one that means the same.
 pub(super) fn calls(case: &Case) -> Vec<Call> {
-    let Some((kind, k)) = case.kind else { return Vec::new() };
+    // Its filters take no halves.
+    let Some((kind, k)) = case.kind.filter(|_| case.sample != SampleType::F16) else { return Vec::new() };
     let border = match case.border.unwrap_or_default() {
         Border::Clamp => "cv2.BORDER_REPLICATE",
         Border::Reflect => "cv2.BORDER_REFLECT",
