@@ -2,7 +2,7 @@
 //! memory than the smallest architecture has. Needs NVRTC (`CONVOY_NVRTC` or any place that the lookup knows).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use convoy::backend::cuda::compile::{self, Cache, Nvrtc, Request, SOURCES, source};
 use convoy::backend::cuda::pack::{Builder, Pack};
+use convoy::backend::cuda::spec::Spec;
 use convoy::backend::cuda::tensor::{ConvolutionVariant, PoolVariant};
 use convoy::backend::cuda::variants::{TABLE, Task, choose, family};
 use convoy::filter::Border;
@@ -311,11 +312,32 @@ fn the_resource_parser_sees_spills() {
     assert_eq!(resources(log), [("a__b".to_owned(), 36, 8, 16384)]);
 }
 
+/// Bytes of constant bank 0 in front of the parameters of a kernel on sm_75, whose log names their sum.
+const BEFORE_PARAMETERS: usize = 0x160;
+/// `Frame` of `plane.cuh`.
+const FRAME_BYTES: usize = 4 * 64 + 8;
+
+/// Bytes of a kernel's parameters, as the host gives them.
+fn given(spec: &Spec) -> usize {
+    let address = if spec.table.is_empty() && spec.transform.is_none() { 0 } else { 8 };
+    FRAME_BYTES + (address + spec.params.bytes()).next_multiple_of(8)
+}
+
+/// And as the kernel takes them: "624 bytes cmem[0]" of an entry point, where the log says so.
+fn taken(log: &str, entry: &str) -> Option<usize> {
+    let (_, of_entry) = log.split_once(&format!("Compiling entry function '{entry}' for 'sm_75'"))?;
+    let (before, _) = of_entry.split_once(" bytes cmem[0]")?;
+    before.rsplit(' ').next()?.parse::<usize>().ok()?.checked_sub(BEFORE_PARAMETERS)
+}
+
 #[test]
 fn every_row_compiles_for_every_architecture_without_spills() {
     let Some(nvrtc) = nvrtc() else { return };
     let (mut covered, mut covered_on_halves) = (HashSet::new(), HashSet::new());
     let mut requests: Vec<(Request, HashSet<&str>)> = Vec::new();
+    // What the host gives each kernel. The driver copies as many bytes as the kernel declares: a shorter structure would be completed from
+    // whatever lies behind it.
+    let mut parameters = HashMap::new();
     // The first parameter set of each row, and the first on halves.
     let mut firsts = HashSet::new();
     for task in tasks() {
@@ -335,6 +357,7 @@ fn every_row_compiles_for_every_architecture_without_spills() {
                 if first {
                     firsts.insert(request.clone());
                 }
+                parameters.insert((request.clone(), spec.entry), given(&spec));
                 match requests.iter_mut().find(|(r, _)| *r == request) {
                     Some((_, entries)) => drop(entries.insert(spec.entry)),
                     None => requests.push((request, HashSet::from([spec.entry]))),
@@ -360,7 +383,7 @@ fn every_row_compiles_for_every_architecture_without_spills() {
     }
     let logs = Logs::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"), &nvrtc);
     logs.tidy(jobs.iter().map(|(request, _)| request));
-    let compiled = AtomicUsize::new(0);
+    let (compiled, measured) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (count, queue, problems) = (jobs.len(), Mutex::new(jobs), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -390,6 +413,15 @@ fn every_row_compiles_for_every_architecture_without_spills() {
                     if !entries.iter().all(|e| found.iter().any(|f| f.0 == **e)) {
                         report(format!("wanted {entries:?} in the log\n{log}"));
                     }
+                    for entry in entries {
+                        let given = parameters.get(&(Request { arch: String::new(), ..request.clone() }, *entry));
+                        if let (Some(given), Some(taken)) = (given, taken(&log, entry)) {
+                            measured.fetch_add(1, Ordering::Relaxed);
+                            if !(taken..taken + 8).contains(given) {
+                                report(format!("{entry} takes {taken} bytes of parameters, and the host gives {given}"));
+                            }
+                        }
+                    }
                     for (entry, spills, stack, shared) in found.iter().filter(|f| entries.contains(f.0.as_str())) {
                         if *spills + *stack > 0 || *shared > SHARED_LIMIT {
                             report(format!("{entry}: {spills} bytes spilled, {stack} of stack, {shared} of shared memory"));
@@ -399,6 +431,7 @@ fn every_row_compiles_for_every_architecture_without_spills() {
             });
         }
     });
+    assert!(measured.into_inner() > TABLE.len(), "the compiler's log no longer tells the size of parameters");
     let problems = problems.into_inner().unwrap();
     let compiled = compiled.into_inner();
     println!("{count} compilations of {} requests, {compiled} of them now, the others in earlier runs", requests.len());

@@ -231,6 +231,11 @@ pub struct Params {
 }
 
 impl Params {
+    /// Size of what is there so far.
+    pub fn bytes(&self) -> usize {
+        4 * self.words.len()
+    }
+
     pub(super) fn floats(mut self, values: impl IntoIterator<Item = f32>) -> Self {
         self.words.extend(values.into_iter().map(f32::to_bits));
         self
