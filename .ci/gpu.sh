@@ -14,12 +14,24 @@ section doctor
 convoy doctor
 if [ -x gpu-tests ] && [ -z "${SKIP_TESTS:-}" ]; then
   section "GPU tests"
+  # A process for each test: a lost context ends one of them, and says which.
+  alone() { # binary test
+    "./$1" --exact "$2" > "tests/$1-${2//:/_}.log" 2>&1 || { echo "FAILED: $1 $2"; grep -E "FAILURE|panicked|differ" "tests/$1-${2//:/_}.log" | head -5; }
+  }
+  export -f alone
+  mkdir -p tests
   for tests in gpu-*; do
-    [ -x "$tests" ] && { echo "-- $tests"; "./$tests" --test-threads 8 2>&1 | grep -E "FAILED|panicked|differ|test result"; }
-  done
+    [ -x "$tests" ] && [ "$tests" != gpu-pack ] && "./$tests" --list --format terse | sed -n "s/^\(.*\): test$/$tests \1/p"
+  done > tests/all
+  xargs -P "$(nproc)" -L 1 bash -c 'alone "$0" "$1"' < tests/all
+  echo "$(grep -h "^test .* ok$" tests/*.log | wc -l) passed, $(grep -h "^test .* ignored" tests/*.log | wc -l) ignored of $(wc -l < tests/all)"
   if [ -x gpu-variants ]; then
     echo "-- every kernel size from 1 to 31"
     ./gpu-variants kernel_sizes --ignored --test-threads 16 2>&1 | grep -E "FAILURE|panicked|test result"
+    echo "-- threads side by side, row by row"
+    for rows in fft gemm texture constant -fft,gemm,texture,constant; do
+      CONVOY_ROWS=$rows ./gpu-variants side_by_side --ignored 2>&1 | sed -n "s/^\(FAILURE.*\|.*lost.*\|test result.*\)/$rows: \1/p" | head -20
+    done
   fi
   if [ -x gpu-pack ]; then
     convoy kernels pack --arch "${ARCH:-sm_90}" -o kernels.pack

@@ -294,6 +294,32 @@ kernel_sizes! {
     kernel_sizes_16_bit: PixelFormat::gray(16);
 }
 
+/// `CONVOY_ROWS=fft cargo test --release --test gpu_variants side_by_side -- --ignored`: as many threads as cores build, run and drop lanes of
+/// the same few rows for a while. A fault that only threads meet shows here, and by which rows; alone every row is clean under the sanitizers.
+#[test]
+#[ignore = "40 seconds of all cores, to look for faults between threads"]
+fn threads_side_by_side() {
+    let Some(gpu) = gpu() else { return };
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(40);
+    let formats = [PixelFormat::gray(8), PixelFormat::gray(16), PixelFormat::gray(32), PixelFormat::gray(32).half()];
+    let threads = std::thread::available_parallelism().map_or(4, usize::from);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            scope.spawn(move || {
+                let (mut sweep, mut noise) = (Sweep::default(), Noise(thread as u64));
+                let mut of = |n: usize| noise.below(n as u64) as usize;
+                let operations = operations();
+                while std::time::Instant::now() < end {
+                    let (format, border, number) = (formats[of(4)], Border::ALL[of(5)], of(operations.len()));
+                    let (width, height) = [(1, 1), (13, 42), (123, 33), (321, 241)][of(4)];
+                    sweep.run(gpu, Shape { format, width, height }, border, &operations[number], number, &Content::ALL[..2]);
+                }
+                sweep.hold(&format!("thread {thread}"));
+            });
+        }
+    });
+}
+
 #[test]
 fn larger_planes() {
     sweep(PixelFormat::gray(8), &[Border::Clamp], &[(1096, 2449)], |n| n == 1 || n == 6);

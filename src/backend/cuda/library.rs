@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libloading::Library as Loaded;
 
@@ -196,6 +196,14 @@ fn unavailable(cause: String) -> Error {
     Error::failed("cannot run a kernel variant", cause)
 }
 
+/// Makes and destroys handles one at a time. NVIDIA promises that different threads may *execute* with different plans and handles; of
+/// making them while others are destroyed it says nothing.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static MAKING: Mutex<()> = Mutex::new(());
+    // Nothing is guarded but the order of calls.
+    MAKING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn int(n: usize) -> Result<c_int> {
     c_int::try_from(n).map_err(|_| Error::failed("cannot run a kernel variant", format!("a matrix side of {n} is too long")))
 }
@@ -234,6 +242,7 @@ impl Multiplier {
         context.bind()?;
         let workspace = DeviceBuffer::new(context, WORKSPACE)?;
         let mut raw: Handle = std::ptr::null_mut();
+        let _turn = one_at_a_time();
         // SAFETY: the context is current; writes one handle.
         check(Library::CuBlas, "cublasCreate", unsafe { (blas.create)(&mut raw) })?;
         Ok(Self { raw, context: Arc::clone(context), _workspace: workspace })
@@ -265,6 +274,7 @@ impl Drop for Multiplier {
         if let Ok(blas) = blas()
             && self.context.bind().is_ok()
         {
+            let _turn = one_at_a_time();
             // SAFETY: created in `new`, destroyed once; the owner waited for the stream.
             unsafe { (blas.destroy)(self.raw) };
         }
@@ -300,6 +310,7 @@ impl Transformer {
             Direction::Inverse => 0x2c,
         };
         let (mut raw, none) = (0, std::ptr::null_mut());
+        let _turn = one_at_a_time();
         // SAFETY: the context is current; `sizes` holds two; without embeddings planes lie one behind the other.
         let code = unsafe { (fft.plan_many)(&mut raw, 2, sizes.as_mut_ptr(), none, 1, 0, none, 1, 0, kind, count) };
         check(Library::CuFft, "cufftPlanMany", code)
@@ -330,6 +341,7 @@ impl Drop for Transformer {
         if let Ok(fft) = fft()
             && self.context.bind().is_ok()
         {
+            let _turn = one_at_a_time();
             // SAFETY: created in `new`, destroyed once; the owner waited for the stream.
             unsafe { (fft.destroy)(self.raw) };
         }

@@ -4,6 +4,7 @@
 //! All compilation, allocation and lookup happens in [`Cuda::build`]; frames then only enqueue (see [`lane`]).
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::{BuildOptions, Built, Device};
@@ -248,10 +249,13 @@ impl Cuda {
         let module = match self.module(&request) {
             Some(module) => module,
             None => {
-                // Not under the lock: compilation takes long, and other threads may build other plans meanwhile.
+                // Not under the lock: compilation takes long, and other threads may build other plans meanwhile. Loading is short, and under it, so
+                // that no module is loaded twice and one of them unloaded beside running kernels.
                 let cubin = self.compiler.cubin(&request)?;
-                let module = Module::load(&self.context, &cubin)?;
-                Arc::clone(self.modules().entry(request).or_insert(module))
+                match self.modules().entry(request) {
+                    Entry::Occupied(loaded) => Arc::clone(loaded.get()),
+                    Entry::Vacant(place) => Arc::clone(place.insert(Module::load(&self.context, &cubin)?)),
+                }
             }
         };
         module.kernel(entry)
