@@ -24,7 +24,7 @@ if [ -x gpu-tests ] && [ -z "${SKIP_TESTS:-}" ]; then
     [ -x "$tests" ] && [ "$tests" != gpu-pack ] && "./$tests" --list --format terse | sed -n "s/^\(.*\): test$/$tests \1/p"
   done > tests/all
   xargs -P "$(nproc)" -L 1 bash -c 'alone "$0" "$1"' < tests/all
-  echo "$(grep -h "^test .* ok$" tests/*.log | wc -l) passed, $(grep -h "^test .* ignored" tests/*.log | wc -l) ignored of $(wc -l < tests/all)"
+  echo "$(grep -h "^test .* ok$" tests/*.log | wc -l) passed, $(grep -h "^test .*\.\.\. ignored" tests/*.log | wc -l) ignored of $(wc -l < tests/all)"
   if [ -x gpu-variants ]; then
     echo "-- every kernel size from 1 to 31"
     ./gpu-variants kernel_sizes --ignored --test-threads 16 2>&1 | grep -E "FAILURE|panicked|test result"
