@@ -24,14 +24,9 @@
 #ifndef ROWS
 #define ROWS 4
 #endif
-#ifndef WARPS
 #define WARPS 4
-#endif
 #ifndef ACROSS
 #define ACROSS 8
-#endif
-#ifndef BLOCKS
-#define BLOCKS 4
 #endif
 #ifndef FIXED
 #define FIXED 0
@@ -92,7 +87,7 @@ __device__ __forceinline__ void load_row(u32 raw[MID + 2], const u8* left, const
     raw[MID + 1] = LEFT < WIDTH - 1 ? *reinterpret_cast<const u32*>(mid + ACROSS) : 0;
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) direct__integer(const __grid_constant__ Frame f, const __grid_constant__ Weights t) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 4) direct__integer(const __grid_constant__ Frame f, const __grid_constant__ Weights t) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const Block b = locate(f);
     const Plane& p = f.plane[b.plane];

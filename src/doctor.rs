@@ -93,17 +93,7 @@ mod tests {
     #[test]
     fn measured_times_are_listed_and_those_of_other_kernels_said_to_be_void() {
         let folder = tempfile::tempdir().unwrap();
-        let device = cuda::device::DeviceInfo {
-            index: 0,
-            name: "a GPU".into(),
-            uuid: "GPU-1".into(),
-            capability: (9, 0),
-            memory_bytes: 1,
-            multiprocessors: 1,
-            l2_bytes: 1,
-            shared_bytes: 1,
-            bandwidth: 1,
-        };
+        let device = cuda::device::DeviceInfo::made_up("GPU-1");
         let old = r#"{"format": 1, "gpu": "GPU-1", "name": "a GPU", "driver": "13.0", "tasks": {"x": {"tiled": 9.5}}}"#;
         std::fs::write(folder.path().join("GPU-1.json"), old).unwrap();
         let report = cuda::Report { tuning: vec![Tuning::open_in(Some(folder.path()), &device, (13, 0))], ..cuda::probe() };

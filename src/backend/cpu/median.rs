@@ -10,7 +10,7 @@ use super::columns::{Change, Sweep, count as count_columns, sweep_row};
 use super::extremum::loader;
 use super::linear::Level;
 use super::network::{Exchange, Network, Place};
-use super::order::{Kind, Ordered, least, most, store_row};
+use super::order::{Kind, Ordered, least, leveled, most, store_row};
 use super::plane::{Codec, Source, Span, Target};
 use crate::filter::math::border_index;
 use crate::filter::plan::Median;
@@ -461,7 +461,6 @@ fn middle<T: Ordered>(a: T, b: T, c: T) -> T {
     most(least(a, b), least(most(a, b), c))
 }
 
-/// Medians of 3 × 3 of three rows that lie one behind the other in `inputs`, neighbours `step` values apart; `sorted` is as large.
 #[inline(always)]
 fn nine_body<T: Ordered>(inputs: &[T], sorted: &mut [T], step: usize, out: &mut [T]) {
     let row = inputs.len() / 3;
@@ -486,17 +485,10 @@ fn nine_body<T: Ordered>(inputs: &[T], sorted: &mut [T], step: usize, out: &mut 
     }
 }
 
-#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
-fn nine_fast<T: Ordered>(inputs: &[T], sorted: &mut [T], step: usize, out: &mut [T]) {
-    nine_body(inputs, sorted, step, out);
-}
-
-fn nine_row<T: Ordered>(level: Level, inputs: &[T], sorted: &mut [T], step: usize, out: &mut [T]) {
-    match level {
-        Level::Plain => nine_body(inputs, sorted, step, out),
-        Level::Simd => nine_fast(inputs, sorted, step, out),
-    }
-}
+leveled!(
+    /// Medians of 3 × 3 of three rows that lie one behind the other in `inputs`, neighbours `step` values apart; `sorted` is as large.
+    nine_row, nine_fast, nine_body(inputs: &[T], sorted: &mut [T], step: usize, out: &mut [T])
+);
 
 #[inline(always)]
 fn exchange_block<T: Ordered, const N: usize>(exchanges: &[Exchange], memory: &mut [T], x: usize) {
@@ -542,17 +534,10 @@ fn exchange_body<T: Ordered>(exchanges: &[Exchange], memory: &mut [T], width: us
     }
 }
 
-#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
-fn exchange_fast<T: Ordered>(exchanges: &[Exchange], memory: &mut [T], width: usize, block: usize) {
-    exchange_body(exchanges, memory, width, block);
-}
-
-fn exchange_rows<T: Ordered>(level: Level, exchanges: &[Exchange], memory: &mut [T], width: usize, block: usize) {
-    match level {
-        Level::Plain => exchange_body(exchanges, memory, width, block),
-        Level::Simd => exchange_fast(exchanges, memory, width, block),
-    }
-}
+leveled!(
+    /// Runs exchanges over rows of `width` values.
+    exchange_rows, exchange_fast, exchange_body(exchanges: &[Exchange], memory: &mut [T], width: usize, block: usize)
+);
 
 #[inline(always)]
 fn select_blocks<T: Ordered, const N: usize>(network: &Network, memory: &mut [T], out: &mut [T]) {
@@ -576,14 +561,7 @@ fn select_body<T: Ordered>(network: &Network, memory: &mut [T], out: &mut [T], b
     }
 }
 
-#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
-fn select_fast<T: Ordered>(network: &Network, memory: &mut [T], out: &mut [T], block: usize) {
-    select_body(network, memory, out, block);
-}
-
-fn select_row<T: Ordered>(level: Level, network: &Network, memory: &mut [T], out: &mut [T], block: usize) {
-    match level {
-        Level::Plain => select_body(network, memory, out, block),
-        Level::Simd => select_fast(network, memory, out, block),
-    }
-}
+leveled!(
+    /// The last exchanges of a row, and its results.
+    select_row, select_fast, select_body(network: &Network, memory: &mut [T], out: &mut [T], block: usize)
+);

@@ -95,6 +95,24 @@ impl DeviceInfo {
     }
 }
 
+#[cfg(test)]
+impl DeviceInfo {
+    /// A GPU that does not exist, of this identity.
+    pub(crate) fn made_up(uuid: &str) -> Self {
+        Self {
+            index: 0,
+            name: "a GPU".into(),
+            uuid: uuid.into(),
+            capability: (9, 0),
+            memory_bytes: 1,
+            multiprocessors: 1,
+            l2_bytes: 1,
+            shared_bytes: 1,
+            bandwidth: 1,
+        }
+    }
+}
+
 /// Sixteen bytes as 8-4-4-4-12 hexadecimal digits.
 fn uuid_text(bytes: [u8; 16]) -> String {
     let dash = |i: usize| if matches!(i, 4 | 6 | 8 | 10) { "-" } else { "" };

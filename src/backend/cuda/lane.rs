@@ -434,7 +434,7 @@ fn weight(index: u64, traced: bool) -> u64 {
 }
 
 /// The copies, one per plane, that bring a frame into a buffer at `to` whose planes lie as `geometry` says. A frame's layout may have
-/// other pitches: that of planar 4:2:0 aligns rows of luma to twice as much as a buffer of the device does.
+/// other pitches: a buffer of the device aligns the rows of every plane as a frame does luma's, and chroma's twice as far.
 pub(super) fn row_copies(frame: &Frame, to: DevicePtr, geometry: &Geometry) -> impl Iterator<Item = RowCopy> {
     let sample = frame.layout.shape.format.sample();
     frame.layout.planes().iter().zip(&geometry.planes).enumerate().map(move |(index, (plane, place))| RowCopy {

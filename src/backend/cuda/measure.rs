@@ -146,7 +146,7 @@ impl Prepared {
             let picture = inputs.get(index % inputs.len().max(1));
             let geometry = set.input_geometry();
             match picture {
-                // Plane by plane: a frame's rows lie farther apart than the buffer's where only the former's chroma asks for it.
+                // Plane by plane: the buffer's rows of chroma may lie farther apart than the frame's.
                 Some(frame) => row_copies(frame, set.input().ptr(), &geometry).try_for_each(|copy| {
                     // SAFETY: the frame has these rows, and lives until the copies have run, which is waited for below; the buffer was
                     // made for this geometry.

@@ -251,20 +251,6 @@ mod tests {
     use crate::filter::plan::Direct;
     use crate::frame::{PixelFormat, Shape};
 
-    fn device(uuid: &str) -> DeviceInfo {
-        DeviceInfo {
-            index: 0,
-            name: "a GPU".into(),
-            uuid: uuid.into(),
-            capability: (9, 0),
-            memory_bytes: 1,
-            multiprocessors: 1,
-            l2_bytes: 1,
-            shared_bytes: 1,
-            bandwidth: 1,
-        }
-    }
-
     fn task(width: usize) -> Task {
         let op = PlaneOp::Direct(Direct { width: 3, height: 3, taps: vec![1.0; 9].into(), scale: 1.0, bias: 0.0 });
         let shape = Shape { format: PixelFormat::yuv(10, 1, 1), width, height: 40 };
@@ -274,7 +260,7 @@ mod tests {
     #[test]
     fn a_store_is_found_again_for_its_gpu_and_driver_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let open = |uuid: &str, driver| Tuning::open_in(Some(folder.path()), &device(uuid), driver);
+        let open = |uuid: &str, driver| Tuning::open_in(Some(folder.path()), &DeviceInfo::made_up(uuid), driver);
         let mut store = open("GPU-1", (13, 0));
         assert_eq!(store.find(&task(60)), None);
         let mut times = Times::default();
@@ -298,7 +284,7 @@ mod tests {
     #[test]
     fn what_other_kernels_took_counts_for_nothing_and_is_said() {
         let folder = tempfile::tempdir().unwrap();
-        let open = |code| Tuning::open_for(code, Some(folder.path()), &device("GPU-1"), (13, 0));
+        let open = |code| Tuning::open_for(code, Some(folder.path()), &DeviceInfo::made_up("GPU-1"), (13, 0));
         let mut times = Times::default();
         times.set("tiled", 9.5);
         let mut store = open(CODE);
@@ -327,7 +313,7 @@ mod tests {
 
     #[test]
     fn without_a_folder_saving_says_so() {
-        let store = Tuning::open_in(None, &device("GPU-1"), (13, 0));
+        let store = Tuning::open_in(None, &DeviceInfo::made_up("GPU-1"), (13, 0));
         assert!(store.save().unwrap_err().to_string().contains("no cache folder"));
     }
 }
