@@ -14,6 +14,7 @@ mod module;
 mod stream;
 
 pub use memory::DeviceBuffer;
+pub(super) use memory::wait_for_libraries;
 pub use module::{Grid, Kernel, KernelInfo, Module};
 pub use stream::{Event, RowCopy, Stream, Waiting};
 

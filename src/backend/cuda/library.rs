@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libloading::Library as Loaded;
 
-use super::device::{self, Context, DeviceBuffer, DevicePtr, Stream};
+use super::device::{self, Context, DeviceBuffer, DevicePtr, Stream, driver_error};
 use super::lookup;
 use super::spec::Tiles;
 use crate::error::{Error, Result};
@@ -197,11 +197,17 @@ fn unavailable(cause: String) -> Error {
 }
 
 /// Makes and destroys handles one at a time. NVIDIA promises that different threads may *execute* with different plans and handles; of
-/// making them while others are destroyed it says nothing.
+/// making them while others are destroyed it says nothing. Without this and [`settle`], twelve threads that build and drop plans beside other
+/// work on the GPU lose its context within minutes (`docs/measurements.md`).
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static MAKING: Mutex<()> = Mutex::new(());
     // Nothing is guarded but the order of calls.
     MAKING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until what a library uploaded for a new handle is there: our streams do not wait for the default one, on which it does that.
+fn settle() -> Result<()> {
+    device::wait_for_libraries().map_err(|e| driver_error("cannot prepare a library's tables on the GPU", e))
 }
 
 fn int(n: usize) -> Result<c_int> {
@@ -242,10 +248,13 @@ impl Multiplier {
         context.bind()?;
         let workspace = DeviceBuffer::new(context, WORKSPACE)?;
         let mut raw: Handle = std::ptr::null_mut();
-        let _turn = one_at_a_time();
+        let turn = one_at_a_time();
         // SAFETY: the context is current; writes one handle.
         check(Library::CuBlas, "cublasCreate", unsafe { (blas.create)(&mut raw) })?;
-        Ok(Self { raw, context: Arc::clone(context), _workspace: workspace })
+        let made = Self { raw, context: Arc::clone(context), _workspace: workspace };
+        drop(turn);
+        settle()?;
+        Ok(made)
     }
 
     /// Enqueues `out = left · right`.
@@ -310,12 +319,15 @@ impl Transformer {
             Direction::Inverse => 0x2c,
         };
         let (mut raw, none) = (0, std::ptr::null_mut());
-        let _turn = one_at_a_time();
+        let turn = one_at_a_time();
         // SAFETY: the context is current; `sizes` holds two; without embeddings planes lie one behind the other.
         let code = unsafe { (fft.plan_many)(&mut raw, 2, sizes.as_mut_ptr(), none, 1, 0, none, 1, 0, kind, count) };
         check(Library::CuFft, "cufftPlanMany", code)
             .map_err(|e| e.hint(format!("{} planes of {}x{}", tiles.count, tiles.width, tiles.height)))?;
-        Ok(Self { raw, direction, context: Arc::clone(context) })
+        let made = Self { raw, direction, context: Arc::clone(context) };
+        drop(turn);
+        settle()?;
+        Ok(made)
     }
 
     /// Enqueues the transform. The inverse overwrites what it reads.

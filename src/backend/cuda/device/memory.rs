@@ -7,7 +7,9 @@ use cudarc::driver::{DriverError, result, sys};
 use super::{Context, DevicePtr, driver_error};
 use crate::error::Result;
 
-/// `CU_STREAM_PER_THREAD` of cuda.h, a macro there.
+/// `CU_STREAM_LEGACY` of cuda.h, a macro there: the default stream that all threads share.
+const CU_STREAM_LEGACY: usize = 1;
+/// `CU_STREAM_PER_THREAD`, likewise.
 const CU_STREAM_PER_THREAD: usize = 2;
 
 /// Enqueues work on this thread's own default stream, and waits for it. The shared default stream, and waiting for the whole context, fail
@@ -18,6 +20,13 @@ fn at_once(enqueue: impl FnOnce(sys::CUstream) -> Result<(), DriverError>) -> Re
     enqueue(stream)?;
     // SAFETY: the driver knows the stream by this number, in whatever context is current.
     unsafe { result::stream::synchronize(stream) }
+}
+
+/// Waits for the shared default stream of the current context. Libraries fill their tables on it, maybe from memory that the driver has only
+/// staged when the call returns, and our streams do not wait for it.
+pub(in super::super) fn wait_for_libraries() -> Result<(), DriverError> {
+    // SAFETY: the driver knows the stream by this number, in whatever context is current.
+    unsafe { result::stream::synchronize(std::ptr::without_provenance_mut(CU_STREAM_LEGACY)) }
 }
 
 /// Copies a table, and waits until it is there.
