@@ -3,100 +3,16 @@
 
 mod reference;
 
-use std::sync::Arc;
-
 use convoy::backend::Device;
 use convoy::backend::cpu::Cpu;
 use convoy::filter::Border;
-use convoy::filter::plan::{Compass, Direct, Extreme, Gradient, Pixelate, PlaneOp, PoolKind, Unsharp};
+use convoy::filter::plan::{PlaneOp, PoolKind, Unsharp};
 use convoy::frame::{FrameMem, PixelFormat, Sample, Shape};
-use reference::operations::{SOBEL, boxed, extremum, fractional, gaussian, integer_taps, median, morphology, pool, separable, unsharp};
+use reference::operations::{SOBEL, Suite, boxed, direct, gaussian, median, operations, pool, separable, sums, unsharp};
 use reference::{Content, Picture, Tally, Tolerance, chain, check, expect, options, plan, run};
 
 const SIZES: [(usize, usize); 6] = [(1, 1), (2, 2), (9, 7), (13, 42), (123, 33), (321, 241)];
 const VARIANTS: [&str; 3] = ["cpu-scalar", "cpu-simd", "cpu-threads"];
-
-/// Integer weights from a fixed seed; `scale` is one over their sum, as convolution's default.
-fn direct(width: usize, height: usize, seed: u64) -> PlaneOp {
-    let taps = integer_taps(width, height, seed);
-    let sum: f32 = taps.iter().sum();
-    PlaneOp::Direct(Direct { width, height, taps: taps.into(), scale: if sum == 0.0 { 1.0 } else { 1.0 / sum }, bias: 0.0 })
-}
-
-fn operations() -> Vec<PlaneOp> {
-    let asymmetric: Arc<[f32]> = [0.05f32, 0.3, -0.1, 0.75].as_slice().into();
-    vec![
-        PlaneOp::Copy,
-        separable(gaussian(0.5, 2), gaussian(0.5, 2)),
-        separable(gaussian(2.0, 6), gaussian(2.0, 6)),
-        separable(gaussian(5.0, 15), gaussian(1.0, 3)),
-        separable(asymmetric.clone(), gaussian(1.5, 5)),
-        separable([1.0f32].as_slice().into(), asymmetric),
-        // Wide Gaussians, cut off at 3σ and whole.
-        separable(gaussian(12.0, 37), gaussian(20.0, 61)),
-        separable(gaussian(12.0, 61), gaussian(20.0, 102)),
-        direct(1, 1, 1),
-        direct(3, 3, 2),
-        direct(5, 5, 3),
-        direct(7, 7, 4),
-        direct(4, 2, 5),
-        direct(1, 9, 6),
-        direct(11, 1, 7),
-        fractional(3, 3, 8),
-        fractional(9, 9, 9),
-        boxed(1, 1, 1),
-        boxed(2, 2, 2),
-        boxed(4, 0, 2),
-        boxed(1, 3, 2),
-        boxed(7, 0, 1),
-        boxed(0, 5, 3),
-        boxed(60, 40, 1),
-        unsharp(5, 5, 1.0),
-        unsharp(3, 7, -0.7),
-        unsharp(23, 23, 1.5),
-        PlaneOp::Gradient(SOBEL),
-        PlaneOp::Gradient(Gradient { y: [0.0; 9], scale: 0.4, delta: 12.0, ..SOBEL }),
-    ]
-}
-
-/// Operations that are no weighted sums; `unit` scales what is given in code values.
-fn selections(unit: f32) -> Vec<PlaneOp> {
-    vec![
-        PlaneOp::Compass(Compass { scale: 1.0, delta: 0.0 }),
-        PlaneOp::Compass(Compass { scale: 0.07, delta: 10.0 * unit }),
-        extremum(Extreme::Max, 1, 1),
-        extremum(Extreme::Min, 7, 7),
-        extremum(Extreme::Max, 0, 3),
-        extremum(Extreme::Min, 4, 0),
-        extremum(Extreme::Max, 40, 55),
-        morphology(Extreme::Max, 0b1111_1111, Some(20.0 * unit)),
-        morphology(Extreme::Min, 0b1111_1111, Some(20.0 * unit)),
-        morphology(Extreme::Max, 0b0101_1010, None),
-        morphology(Extreme::Min, 0b0000_0001, None),
-        morphology(Extreme::Min, 0b1010_0100, Some(3.0 * unit)),
-        median(1, 1, 4),
-        median(1, 1, 2),
-        median(2, 2, 12),
-        median(2, 1, 14),
-        median(0, 2, 0),
-        median(3, 0, 3),
-        median(4, 4, 40),
-        median(7, 7, 112),
-        median(9, 3, 20),
-        median(30, 2, 304),
-        pool(PoolKind::Max, [2, 2, 0, 1]),
-        pool(PoolKind::Mean, [2, 2, 0, 1]),
-        pool(PoolKind::Min, [3, 1, 1, 1]),
-        pool(PoolKind::Mean, [3, 2, 1, 1]),
-        pool(PoolKind::Max, [5, 3, 2, 4]),
-        pool(PoolKind::Mean, [4, 7, 1, 3]),
-        pool(PoolKind::Mean, [15, 1, 7, 1]),
-        pool(PoolKind::Min, [9, 4, 4, 2]),
-        PlaneOp::Pixelate(Pixelate { block_x: 2, block_y: 2 }),
-        PlaneOp::Pixelate(Pixelate { block_x: 8, block_y: 3 }),
-        PlaneOp::Pixelate(Pixelate { block_x: 100, block_y: 70 }),
-    ]
-}
 
 fn formats() -> Vec<PixelFormat> {
     let p010 = PixelFormat { packing: convoy::frame::Packing::SemiPlanar, high_bits: true, ..PixelFormat::yuv(10, 1, 1) };
@@ -131,9 +47,8 @@ fn verify(shape: Shape, border: Border, op: &PlaneOp, contents: &[Content], tota
 /// Every operation with every border; `few` leaves out sizes and contents, for formats whose kernels others run too.
 fn verify_format(format: PixelFormat, few: bool) {
     let mut total = Tally::default();
-    let unit = if format.max_value() > 1.0 { 1.0 } else { 1.0 / 255.0 };
-    let sums = operations().len();
-    for (turn, op) in operations().into_iter().chain(selections(unit)).enumerate() {
+    let sums = sums(Suite::Parity).len();
+    for (turn, op) in operations(Suite::Parity, format).into_iter().enumerate() {
         for border in Border::ALL {
             for (index, (width, height)) in SIZES.into_iter().enumerate() {
                 // The largest size costs the reference the most: one border and one content per operation, in turn.
@@ -205,7 +120,7 @@ fn the_other_formats_match_the_reference() {
         alpha(PixelFormat::gbr(32)),
         alpha(PixelFormat::gbr(32).half()),
     ] {
-        for (turn, op) in operations().into_iter().enumerate() {
+        for (turn, op) in sums(Suite::Parity).into_iter().enumerate() {
             for (index, (width, height)) in [(1, 1), (9, 7), (123, 33)].into_iter().enumerate() {
                 let border = Border::ALL[(turn + index) % 5];
                 verify(Shape { format, width, height }, border, &op, &Content::ALL[..3], &mut total);

@@ -15,96 +15,14 @@ use convoy::backend::cpu::Cpu;
 use convoy::backend::cuda::{self, Cuda, variants};
 use convoy::backend::{BuildOptions, Device};
 use convoy::filter::Border;
-use convoy::filter::plan::{Compass, Extreme, Gradient, Pixelate, Plan, PlaneOp, PoolKind};
+use convoy::filter::plan::{Extreme, Plan, PlaneOp, PoolKind};
 use convoy::frame::{Frame, PixelFormat, Sample, Shape};
 use convoy::pool::Budget;
 use reference::gpu::{gpu, tell};
-use reference::operations::{SOBEL, boxed, direct, extremum, fractional, gaussian, median, morphology, pool, separable, unsharp};
+use reference::operations::{
+    SOBEL, Suite, boxed, direct, extremum, fractional, gaussian, median, operations, pool, separable, sums, unsharp,
+};
 use reference::{Content, Picture, Tally, Tolerance, chain, check, expect, options, plan, run};
-
-fn operations() -> Vec<PlaneOp> {
-    let asymmetric: Arc<[f32]> = [0.05f32, 0.3, -0.1, 0.75].as_slice().into();
-    vec![
-        PlaneOp::Copy,
-        separable(gaussian(0.5, 2), gaussian(0.5, 2)),
-        separable(gaussian(2.5, 7), gaussian(2.5, 7)),
-        separable(gaussian(5.0, 15), gaussian(1.0, 3)),
-        separable(asymmetric.clone(), gaussian(1.5, 5)),
-        separable([1.0f32].as_slice().into(), asymmetric),
-        separable(gaussian(12.0, 37), gaussian(20.0, 61)),
-        separable(gaussian(12.0, 61), gaussian(20.0, 102)),
-        separable(gaussian(7.0, 32), gaussian(6.0, 18)),
-        separable(gaussian(2.0, 8), gaussian(3.0, 9)),
-        direct(1, 1, 1),
-        direct(3, 3, 2),
-        direct(5, 5, 3),
-        direct(7, 7, 4),
-        direct(4, 2, 5),
-        direct(1, 9, 6),
-        direct(11, 1, 7),
-        direct(9, 9, 12),
-        direct(19, 14, 10),
-        direct(31, 31, 13),
-        fractional(3, 3, 8),
-        fractional(9, 9, 9),
-        boxed(1, 1, 1),
-        boxed(7, 7, 1),
-        boxed(2, 2, 2),
-        boxed(31, 13, 1),
-        boxed(13, 31, 1),
-        boxed(32, 32, 1),
-        boxed(7, 0, 1),
-        boxed(0, 5, 3),
-        boxed(5, 3, 3),
-        boxed(60, 40, 1),
-        boxed(500, 700, 1),
-        unsharp(5, 5, 1.0),
-        unsharp(3, 7, -0.7),
-        unsharp(23, 23, 1.5),
-        PlaneOp::Gradient(SOBEL),
-        PlaneOp::Gradient(Gradient { y: [0.0; 9], scale: 0.4, delta: 12.0, ..SOBEL }),
-    ]
-}
-
-/// Operations that are no weighted sums; `unit` scales what is given in code values.
-fn selections(unit: f32) -> Vec<PlaneOp> {
-    vec![
-        PlaneOp::Compass(Compass { scale: 1.0, delta: 0.0 }),
-        PlaneOp::Compass(Compass { scale: 0.07, delta: 10.0 * unit }),
-        extremum(Extreme::Max, 1, 1),
-        extremum(Extreme::Min, 7, 7),
-        extremum(Extreme::Max, 0, 3),
-        extremum(Extreme::Min, 4, 0),
-        extremum(Extreme::Max, 31, 2),
-        extremum(Extreme::Min, 16, 100),
-        extremum(Extreme::Max, 300, 400),
-        morphology(Extreme::Max, 0b1111_1111, Some(20.0 * unit)),
-        morphology(Extreme::Min, 0b1010_0100, Some(3.0 * unit)),
-        morphology(Extreme::Max, 0b0101_1010, None),
-        morphology(Extreme::Min, 0b0000_0001, None),
-        median(1, 1, 4),
-        median(1, 1, 2),
-        median(2, 2, 12),
-        median(2, 2, 0),
-        median(2, 1, 14),
-        median(0, 2, 3),
-        median(2, 0, 2),
-        median(7, 3, 52),
-        median(7, 7, 112),
-        median(4, 8, 0),
-        median(8, 7, 254),
-        pool(PoolKind::Max, [2, 2, 0, 1]),
-        pool(PoolKind::Mean, [2, 2, 0, 1]),
-        pool(PoolKind::Min, [3, 1, 1, 1]),
-        pool(PoolKind::Mean, [3, 2, 1, 1]),
-        pool(PoolKind::Max, [5, 3, 2, 4]),
-        pool(PoolKind::Mean, [4, 7, 1, 3]),
-        pool(PoolKind::Mean, [15, 1, 7, 1]),
-        PlaneOp::Pixelate(Pixelate { block_x: 2, block_y: 2 }),
-        PlaneOp::Pixelate(Pixelate { block_x: 8, block_y: 3 }),
-        PlaneOp::Pixelate(Pixelate { block_x: 100, block_y: 70 }),
-    ]
-}
 
 fn nv12() -> PixelFormat {
     PixelFormat { packing: convoy::frame::Packing::SemiPlanar, ..PixelFormat::yuv(8, 1, 1) }
@@ -218,8 +136,7 @@ fn verify_format(format: PixelFormat, border: Border) {
     let brief = brief();
     let sizes: &[(usize, usize)] = if brief { &[(13, 42), (123, 33)] } else { &[(1, 1), (2, 3), (13, 42), (123, 33), (321, 241)] };
     let mut findings = Findings::default();
-    let unit = if format.max_value() > 1.0 { 1.0 } else { 1.0 / 255.0 };
-    for (number, op) in operations().iter().chain(&selections(unit)).enumerate() {
+    for (number, op) in operations(Suite::Gpu, format).iter().enumerate() {
         // Formats whose code paths the others share meet two borders per operation, in turn.
         let shared = format == PixelFormat::yuv(10, 1, 0) || format.packing == convoy::frame::Packing::SemiPlanar;
         let turn = Border::ALL[number % 5] == border;
@@ -285,8 +202,7 @@ every_border! {
 fn verify_choice(format: PixelFormat) {
     let Some(gpu) = gpu() else { return };
     let mut findings = Findings::default();
-    let unit = if format.max_value() > 1.0 { 1.0 } else { 1.0 / 255.0 };
-    for (number, op) in operations().iter().chain(&selections(unit)).enumerate() {
+    for (number, op) in operations(Suite::Gpu, format).iter().enumerate() {
         let border = Border::ALL[(usize::from(format.depth) + number) % 5];
         let plan = plan(Shape { format, width: 203, height: 97 }, border, op.clone());
         let pictures: Vec<_> = Content::ALL[..2].iter().map(|&c| Picture::new(plan.input, c, 5)).collect();
@@ -445,7 +361,7 @@ fn high_blocks_of_smoothing_kernels_match_the_reference() {
 fn small_frames_match_the_reference_itself() {
     let Some(gpu) = gpu() else { return };
     for format in [PixelFormat::yuv(8, 1, 1), PixelFormat::gray(16), PixelFormat::gray(32)] {
-        for op in operations() {
+        for op in sums(Suite::Gpu) {
             let shape = Shape { format, width: 61, height: 43 };
             let plan = plan(shape, Border::Reflect, op);
             let pictures: Vec<_> = Content::ALL.iter().map(|&c| Picture::new(shape, c, 3)).collect();

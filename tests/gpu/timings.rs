@@ -1,6 +1,9 @@
 //! Timing tables on a GPU: measurements, not tests.
 
+use convoy::filter::plan::{Compass, Pixelate};
+
 use super::*;
+use crate::reference::operations::morphology;
 
 /// `cargo test --release --test gpu timings -- --ignored --nocapture`: the kernel-level table.
 #[test]
@@ -41,7 +44,7 @@ fn timings() {
         ("unsharp 5", gray8, hd, unsharp(5, 5, 1.0), vec!["fused", "naive"]),
         ("sobel", gray8, hd, PlaneOp::Gradient(SOBEL), vec!["tiled", "naive"]),
         ("kirsch", gray8, hd, PlaneOp::Compass(Compass { scale: 1.0, delta: 0.0 }), vec!["tiled", "naive"]),
-        ("erosion", gray8, hd, selections(1.0).swap_remove(10), vec!["tiled", "naive"]),
+        ("erosion", gray8, hd, morphology(Extreme::Min, 0b1010_0100, Some(3.0)), vec!["tiled", "naive"]),
         ("max 3", gray8, hd, extremum(Extreme::Max, 1, 1), vec!["fused"]),
         ("max 15", gray8, hd, extremum(Extreme::Max, 7, 7), vec!["fused", "naive"]),
         ("max 31", gray8, hd, extremum(Extreme::Max, 15, 15), vec!["fused"]),
