@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::{result, sys};
 
+use super::buffers::{Buffers, enqueue};
 use super::device::{Event, Stream, Waiting, driver_error};
-use super::lane::{Buffers, enqueue, row_copies};
+use super::lane::row_copies;
 use super::launch::FrameArgs;
 use super::{Cuda, Program, device};
 use crate::backend::Device;

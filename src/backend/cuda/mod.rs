@@ -13,6 +13,7 @@ use crate::filter::Border;
 use crate::filter::plan::{Plan, PlaneOp, Step};
 use crate::pool::HostMem;
 
+pub mod buffers;
 mod clock;
 pub mod compile;
 pub mod device;
