@@ -10,6 +10,7 @@ use super::columns::{Change, Sweep, count as count_columns, sweep_row};
 use super::extremum::loader;
 use super::linear::Level;
 use super::network::{Exchange, Network, Place};
+use super::nine::NineKernel;
 use super::order::{Kind, Ordered, least, leveled, most, store_row};
 use super::plane::{Codec, Source, Span, Target};
 use crate::filter::math::border_index;
@@ -37,8 +38,8 @@ pub(super) struct MedianKernel {
 }
 
 enum Method {
-    /// The median of 3 × 3: columns sorted, then the largest of the lowest, the middle of the middle and the lowest of the highest.
-    Nine,
+    /// The median of 3 × 3.
+    Nine(NineKernel),
     Network(Network),
     /// A histogram per column, two levels of `bins` bins: integer samples of 12 bits and fewer.
     Columns {
@@ -90,7 +91,7 @@ impl MedianKernel {
             Kind::Words | Kind::Floats => None,
         };
         kernel.method = if (width, height, op.rank) == (3, 3, 4) {
-            Method::Nine
+            Method::Nine(NineKernel::new(kernel.span, codec, level))
         } else if Self::is_small(op) {
             let block = kernel.block();
             Method::Network(Network::new(width, height, op.rank, span.extended().max(block), span.components, block))
@@ -142,7 +143,7 @@ impl MedianKernel {
     /// The scratch that a worker needs.
     pub fn extent(&self) -> Extent {
         match &self.method {
-            Method::Nine => Extent { values: 6 * self.span.extended() + self.span.values(), ..Extent::default() },
+            Method::Nine(kernel) => Extent { values: kernel.scratch(), ..Extent::default() },
             Method::Network(network) => Extent { values: network.memory + self.span.values(), ..Extent::default() },
             Method::Tiles { levels } => {
                 let (columns, rows) = self.tile();
@@ -163,7 +164,7 @@ impl MedianKernel {
 
     pub fn run<T: Rankable>(&self, source: &Source, target: &Target, rows: Range<usize>, space: Workspace<'_, T>) {
         match &self.method {
-            Method::Nine => self.run_nine(source, target, rows, space.values),
+            Method::Nine(kernel) => kernel.run(source, target, rows, space.values),
             Method::Network(network) => self.run_network(network, source, target, rows, space.values),
             Method::Columns { bins: 16 } => self.run_columns::<T, 16>(source, target, rows, space),
             Method::Columns { bins: 32 } => self.run_columns::<T, 32>(source, target, rows, space),
@@ -230,22 +231,6 @@ impl MedianKernel {
                     }
                 }
             }
-        }
-    }
-
-    fn run_nine<T: Ordered>(&self, source: &Source, target: &Target, rows: Range<usize>, scratch: &mut [T]) {
-        let extended = self.span.extended();
-        let (out, memory) = scratch.split_at_mut(self.span.values());
-        let (inputs, sorted) = memory[..6 * extended].split_at_mut(3 * extended);
-        for y in rows.clone() {
-            // A row stays where it is until it is above the window; the sorted columns do not tell which place was whose.
-            for index in if y == rows.start { 0..3 } else { 2..3 } {
-                let input = &mut inputs[(y + index) % 3 * extended..][..extended];
-                self.span.load_with(source, self.codec, (y + index) as i64 - 1, input, loader(self.level));
-            }
-            nine_row(self.level, inputs, sorted, self.span.components, out);
-            // SAFETY: row `y` belongs to this task's band.
-            store_row(self.level, out, self.codec, unsafe { target.row(y) });
         }
     }
 
@@ -455,40 +440,6 @@ fn slide_row<T: Rankable>(level: Level, slide: &Slide, keys: &[u32], nodes: &mut
         Level::Simd => slide_fast(slide, keys, nodes, out, sorted),
     }
 }
-
-#[inline(always)]
-fn middle<T: Ordered>(a: T, b: T, c: T) -> T {
-    most(least(a, b), least(most(a, b), c))
-}
-
-#[inline(always)]
-fn nine_body<T: Ordered>(inputs: &[T], sorted: &mut [T], step: usize, out: &mut [T]) {
-    let row = inputs.len() / 3;
-    let (low, rest) = sorted.split_at_mut(row);
-    let (mid, high) = rest.split_at_mut(row);
-    let (a, b, c) = (&inputs[..row], &inputs[row..2 * row], &inputs[2 * row..3 * row]);
-    let high = &mut high[..row];
-    for x in 0..row {
-        let (l, h) = (least(a[x], b[x]), most(a[x], b[x]));
-        low[x] = least(l, c[x]);
-        mid[x] = least(h, most(l, c[x]));
-        high[x] = most(h, c[x]);
-    }
-    let n = out.len();
-    let [l0, l1, l2] = [0, step, 2 * step].map(|at| &low[at..][..n]);
-    let [m0, m1, m2] = [0, step, 2 * step].map(|at| &mid[at..][..n]);
-    let [h0, h1, h2] = [0, step, 2 * step].map(|at| &high[at..][..n]);
-    for x in 0..n {
-        let lowest = most(most(l0[x], l1[x]), l2[x]);
-        let highest = least(least(h0[x], h1[x]), h2[x]);
-        out[x] = middle(lowest, middle(m0[x], m1[x], m2[x]), highest);
-    }
-}
-
-leveled!(
-    /// Medians of 3 × 3 of three rows that lie one behind the other in `inputs`, neighbours `step` values apart; `sorted` is as large.
-    nine_row, nine_fast, nine_body(inputs: &[T], sorted: &mut [T], step: usize, out: &mut [T])
-);
 
 #[inline(always)]
 fn exchange_block<T: Ordered, const N: usize>(exchanges: &[Exchange], memory: &mut [T], x: usize) {

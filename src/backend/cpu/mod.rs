@@ -4,6 +4,7 @@
 //! caller is one. Samples are computed in `f32` (or exact integers), never in `f64`. Nothing is allocated per frame once
 //! the output pool has grown.
 
+mod boxfloat;
 mod boxmean;
 mod boxsum;
 mod columns;
@@ -17,6 +18,7 @@ mod lanes;
 mod linear;
 mod median;
 mod network;
+mod nine;
 mod order;
 mod pairs;
 mod plane;

@@ -13,6 +13,10 @@ use crate::frame::Sample;
 pub(super) trait Ordered: Value + PartialOrd {
     /// Stores a row; the exact inverse of [`load`].
     fn store(row: &[Self], codec: Codec, out: &mut [u8]);
+    /// The inverse of [`Value::from_code`].
+    fn code(self) -> u32;
+    /// The inverse of [`Value::from_float`].
+    fn float(self) -> f32;
     /// `self + distance`, at most the type's largest value.
     fn raised(self, distance: Self) -> Self;
     /// `self − distance`, at least the type's smallest value.
@@ -38,6 +42,14 @@ impl Ordered for u8 {
         out[..n].copy_from_slice(&row[..n]);
     }
     #[inline(always)]
+    fn code(self) -> u32 {
+        u32::from(self)
+    }
+    #[inline(always)]
+    fn float(self) -> f32 {
+        self as f32
+    }
+    #[inline(always)]
     fn raised(self, distance: Self) -> Self {
         self.saturating_add(distance)
     }
@@ -56,6 +68,14 @@ impl Ordered for u16 {
         for (o, &value) in out.as_chunks_mut::<2>().0.iter_mut().zip(row) {
             *o = (value << codec.shift).to_le_bytes();
         }
+    }
+    #[inline(always)]
+    fn code(self) -> u32 {
+        u32::from(self)
+    }
+    #[inline(always)]
+    fn float(self) -> f32 {
+        self as f32
     }
     #[inline(always)]
     fn raised(self, distance: Self) -> Self {
@@ -77,6 +97,14 @@ impl Ordered for u32 {
         store_codes(row.iter().copied(), codec, out);
     }
     #[inline(always)]
+    fn code(self) -> u32 {
+        self
+    }
+    #[inline(always)]
+    fn float(self) -> f32 {
+        self as f32
+    }
+    #[inline(always)]
     fn raised(self, distance: Self) -> Self {
         self.saturating_add(distance)
     }
@@ -92,7 +120,22 @@ impl Ordered for u32 {
 impl Ordered for f32 {
     #[inline(always)]
     fn store(row: &[Self], codec: Codec, out: &mut [u8]) {
-        store_floats(row.iter().copied(), codec.sample, out);
+        match codec.sample {
+            Sample::F32 => {
+                for (o, value) in out.as_chunks_mut::<4>().0.iter_mut().zip(row) {
+                    *o = value.to_le_bytes();
+                }
+            }
+            Sample::U8 | Sample::U16 | Sample::F16 => store_floats(row.iter().copied(), codec.sample, out),
+        }
+    }
+    #[inline(always)]
+    fn code(self) -> u32 {
+        self as u32
+    }
+    #[inline(always)]
+    fn float(self) -> f32 {
+        self
     }
     #[inline(always)]
     fn raised(self, distance: Self) -> Self {

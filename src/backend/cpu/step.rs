@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::boxfloat::{self, FloatBox};
 use super::boxmean::BoxKernel;
 use super::boxsum::{ExactBox, Sums};
 use super::compass::CompassKernel;
@@ -85,6 +86,7 @@ enum Kernel {
     Direct(DirectKernel),
     Box(BoxKernel),
     ExactBox(ExactBox),
+    FloatBox(FloatBox),
     Unsharp(UnsharpKernel),
     Gradient(GradientKernel),
     Compass(CompassKernel),
@@ -359,6 +361,7 @@ impl Kernel {
             Kernel::ExactBox(kernel) => {
                 kernel.run(source, target, rows, Sums { words: &mut scratch.linear.words, codes: &mut scratch.codes });
             }
+            Kernel::FloatBox(kernel) => kernel.run(source, target, rows, &mut scratch.linear.floats),
             Kernel::Unsharp(kernel) => match kernel.width() {
                 Width::Words => kernel.run_codes(source, target, rows, &mut scratch.linear.words),
                 Width::Codes => kernel.run_codes(source, target, rows, &mut scratch.codes),
@@ -429,6 +432,7 @@ impl Kernel {
             | Self::Fixed(_)
             | Self::Direct(_)
             | Self::ExactBox(_)
+            | Self::FloatBox(_)
             | Self::Unsharp(_)
             | Self::Gradient(_)
             | Self::Compass(_)
@@ -452,11 +456,15 @@ impl Kernel {
             },
             PlaneOp::Direct(op) => Self::Direct(DirectKernel::new(op, span, codec, level)),
             PlaneOp::Box(op) if op.radius_x == 0 && op.radius_y == 0 => Self::Copy,
-            PlaneOp::Box(op) => match (FixedKernel::of_box(op, span, codec, level), ExactBox::new(op, span, codec, level)) {
-                (Some(kernel), _) => Self::Fixed(kernel),
-                (None, Some(kernel)) => Self::ExactBox(kernel),
-                (None, None) => Self::Box(BoxKernel::new(op, span, codec, level)),
-            },
+            PlaneOp::Box(op) => {
+                if let Some(direct) = boxfloat::as_kernel(op, codec) {
+                    return Self::Direct(DirectKernel::new(&direct, span, codec, level));
+                }
+                let exact = || FixedKernel::of_box(op, span, codec, level).map(Self::Fixed);
+                let sums = || ExactBox::new(op, span, codec, level).map(Self::ExactBox);
+                let floats = || FloatBox::new(op, span, codec, level).map(Self::FloatBox);
+                exact().or_else(sums).or_else(floats).unwrap_or_else(|| Self::Box(BoxKernel::new(op, span, codec, level)))
+            }
             PlaneOp::Unsharp(op) => Self::Unsharp(UnsharpKernel::new(op, span, codec, level)),
             PlaneOp::Gradient(op) => Self::Gradient(GradientKernel::new(op, span, codec, level)),
             PlaneOp::Compass(op) => Self::Compass(CompassKernel::new(op, span, codec, level)),
@@ -477,6 +485,7 @@ impl Kernel {
         match self {
             Self::Extremum(kernel) => kernel.halo(),
             Self::ExactBox(kernel) => kernel.halo(),
+            Self::FloatBox(kernel) => kernel.halo(),
             Self::Pyramid(kernel) => kernel.halo(),
             Self::Median(kernel) => kernel.halo(),
             Self::Counted(kernel) => kernel.halo(),
@@ -514,6 +523,7 @@ impl Kernel {
                 let (small, large) = kernel.scratch();
                 Demand { words: large, ..Demand::ordered(Kind::Words, small) }
             }
+            Self::FloatBox(kernel) => Demand::ordered(Kind::Floats, kernel.scratch()),
             Self::Unsharp(kernel) => {
                 let count = kernel.scratch();
                 match kernel.width() {
