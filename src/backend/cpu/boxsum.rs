@@ -115,7 +115,7 @@ pub(super) struct ExactBox {
 
 /// Division of a whole window's sum, rounded half up.
 #[derive(Clone, Copy, Debug)]
-enum Quotient {
+pub(super) enum Quotient {
     /// `((sum + add) · factor) >> 16 >> post`: exact for every sum that occurs.
     Words { add: u16, factor: u16, post: u32 },
     /// `⌊sum · factor + ½⌋` in `f32`: off by less than a 1000th of a code value for 10 bits and fewer.
@@ -125,7 +125,8 @@ enum Quotient {
 }
 
 impl Quotient {
-    fn new(largest: u64, size: u64, max: u64, narrow: bool) -> Self {
+    /// For sums of `size` values up to `max`, at most `largest`; `narrow`: these fit 16 bits.
+    pub fn new(largest: u64, size: u64, max: u64, narrow: bool) -> Self {
         if narrow {
             let (add, post) = (size / 2, size.ilog2());
             let factor = (1u64 << (16 + post)).div_ceil(size);
@@ -135,6 +136,27 @@ impl Quotient {
             }
         }
         if max <= 1023 { Self::Floats { factor: (1.0 / size as f64) as f32 } } else { Self::Longs(Division::new(max, size as usize, 0)) }
+    }
+
+    /// The mean of a sum of 16 bits.
+    #[inline(always)]
+    pub fn of_word(self, sum: u16) -> u16 {
+        match self {
+            Self::Words { add, factor, post } => quotient_of_words(sum, add, factor, post),
+            Self::Floats { factor } => rounded(f32::from(sum), factor) as u16,
+            Self::Longs(division) => division.apply_narrow(u32::from(sum)) as u16,
+        }
+    }
+
+    /// The mean of a sum of 32 bits.
+    #[inline(always)]
+    pub fn of_code(self, sum: u32) -> u32 {
+        match self {
+            // Not made for sums of 32 bits.
+            Self::Words { .. } => 0,
+            Self::Floats { factor } => rounded(sum as i32 as f32, factor) as u32,
+            Self::Longs(division) => division.apply_narrow(sum),
+        }
     }
 }
 
@@ -353,14 +375,12 @@ fn divide_words(quotient: Quotient, sums: &[u16], codec: Codec, out: &mut [u8]) 
     match (quotient, codec.sample) {
         (Quotient::Words { add, factor, post }, Sample::U8) => {
             for (o, &sum) in out.iter_mut().zip(sums) {
-                let high = (u32::from(sum.wrapping_add(add)) * u32::from(factor)) >> 16;
-                *o = (high as u16 >> post) as u8;
+                *o = quotient_of_words(sum, add, factor, post) as u8;
             }
         }
         (Quotient::Words { add, factor, post }, Sample::U16) => {
             for (o, &sum) in out.as_chunks_mut::<2>().0.iter_mut().zip(sums) {
-                let high = (u32::from(sum.wrapping_add(add)) * u32::from(factor)) >> 16;
-                *o = ((high as u16 >> post) << codec.shift).to_le_bytes();
+                *o = (quotient_of_words(sum, add, factor, post) << codec.shift).to_le_bytes();
             }
         }
         (Quotient::Floats { factor }, Sample::U8) => {
@@ -404,6 +424,12 @@ fn divide_codes(quotient: Quotient, sums: &[u32], codec: Codec, out: &mut [u8]) 
         // Sums of 32 bits have no quotient in words, and float planes do not come here.
         (Quotient::Words { .. }, _) | (Quotient::Floats { .. } | Quotient::Longs(_), Sample::F16 | Sample::F32) => {}
     }
+}
+
+/// See [`Quotient::Words`].
+#[inline(always)]
+fn quotient_of_words(sum: u16, add: u16, factor: u16, post: u32) -> u16 {
+    ((u32::from(sum.wrapping_add(add)) * u32::from(factor)) >> 16) as u16 >> post
 }
 
 /// ⌊`sum` · `factor` + ½⌋, at most 1023.

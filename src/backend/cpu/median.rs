@@ -10,7 +10,7 @@ use super::columns::{Change, Sweep, count as count_columns, sweep_row};
 use super::extremum::loader;
 use super::linear::Level;
 use super::network::{Exchange, Network, Place};
-use super::nine::NineKernel;
+use super::nine::{Middle, NineKernel};
 use super::order::{Kind, Ordered, least, leveled, most, store_row};
 use super::plane::{Codec, Source, Span, Target};
 use crate::filter::math::border_index;
@@ -164,7 +164,7 @@ impl MedianKernel {
 
     pub fn run<T: Rankable>(&self, source: &Source, target: &Target, rows: Range<usize>, space: Workspace<'_, T>) {
         match &self.method {
-            Method::Nine(kernel) => kernel.run(source, target, rows, space.values),
+            Method::Nine(kernel) => kernel.run(Middle, source, target, rows, space.values),
             Method::Network(network) => self.run_network(network, source, target, rows, space.values),
             Method::Columns { bins: 16 } => self.run_columns::<T, 16>(source, target, rows, space),
             Method::Columns { bins: 32 } => self.run_columns::<T, 32>(source, target, rows, space),

@@ -14,6 +14,7 @@ use super::fixed::FixedKernel;
 use super::fuse::{self, Fusion};
 use super::linear::{DirectKernel, GradientKernel, Level, Memory, Need, SeparableKernel};
 use super::median::{Extent, FAN, MedianKernel, Node, Workspace};
+use super::nine::NineMean;
 use super::order::Kind;
 use super::plane::{Codec, Source, Span, Target};
 use super::pool::{PixelateKernel, PoolKernel};
@@ -85,6 +86,7 @@ enum Kernel {
     Fixed(FixedKernel),
     Direct(DirectKernel),
     Box(BoxKernel),
+    NineMean(NineMean),
     ExactBox(ExactBox),
     FloatBox(FloatBox),
     Unsharp(UnsharpKernel),
@@ -361,6 +363,7 @@ impl Kernel {
             Kernel::ExactBox(kernel) => {
                 kernel.run(source, target, rows, Sums { words: &mut scratch.linear.words, codes: &mut scratch.codes });
             }
+            Kernel::NineMean(kernel) => kernel.run(source, target, rows),
             Kernel::FloatBox(kernel) => kernel.run(source, target, rows, &mut scratch.linear.floats),
             Kernel::Unsharp(kernel) => match kernel.width() {
                 Width::Words => kernel.run_codes(source, target, rows, &mut scratch.linear.words),
@@ -431,6 +434,7 @@ impl Kernel {
             | Self::Separable(_)
             | Self::Fixed(_)
             | Self::Direct(_)
+            | Self::NineMean(_)
             | Self::ExactBox(_)
             | Self::FloatBox(_)
             | Self::Unsharp(_)
@@ -457,13 +461,17 @@ impl Kernel {
             PlaneOp::Direct(op) => Self::Direct(DirectKernel::new(op, span, codec, level)),
             PlaneOp::Box(op) if op.radius_x == 0 && op.radius_y == 0 => Self::Copy,
             PlaneOp::Box(op) => {
-                if let Some(direct) = boxfloat::as_kernel(op, codec) {
-                    return Self::Direct(DirectKernel::new(&direct, span, codec, level));
-                }
+                let few = || boxfloat::as_kernel(op, codec).map(|op| Self::Direct(DirectKernel::new(&op, span, codec, level)));
+                let nine = || NineMean::new(op, span, codec, level).map(Self::NineMean);
                 let exact = || FixedKernel::of_box(op, span, codec, level).map(Self::Fixed);
                 let sums = || ExactBox::new(op, span, codec, level).map(Self::ExactBox);
                 let floats = || FloatBox::new(op, span, codec, level).map(Self::FloatBox);
-                exact().or_else(sums).or_else(floats).unwrap_or_else(|| Self::Box(BoxKernel::new(op, span, codec, level)))
+                few()
+                    .or_else(nine)
+                    .or_else(exact)
+                    .or_else(sums)
+                    .or_else(floats)
+                    .unwrap_or_else(|| Self::Box(BoxKernel::new(op, span, codec, level)))
             }
             PlaneOp::Unsharp(op) => Self::Unsharp(UnsharpKernel::new(op, span, codec, level)),
             PlaneOp::Gradient(op) => Self::Gradient(GradientKernel::new(op, span, codec, level)),
@@ -494,6 +502,7 @@ impl Kernel {
             | Self::Fixed(_)
             | Self::Direct(_)
             | Self::Box(_)
+            | Self::NineMean(_)
             | Self::Unsharp(_)
             | Self::Gradient(_)
             | Self::Compass(_)
@@ -509,7 +518,7 @@ impl Kernel {
         // Integer and float planes use the one or the other; both are small beside the frames.
         let words = |count| Demand { words: count, linear: Need { floats: count, ..Need::default() }, ..Demand::default() };
         match self {
-            Self::Copy => Demand::default(),
+            Self::Copy | Self::NineMean(_) => Demand::default(),
             Self::Separable(kernel) => linear(kernel.need()),
             Self::Pyramid(kernel) => linear(kernel.need()),
             Self::Fixed(kernel) => {
