@@ -247,10 +247,14 @@ impl ExactBox {
         let (row, scratch) = scratch.split_at_mut(extended);
         let (spare, out) = scratch.split_at_mut(extended);
         let out = &mut out[..width];
-        let start = self.span.left * self.span.components;
-        out.iter_mut().zip(column).for_each(|(o, value)| *o = convert(value));
-        for _ in 0..if self.op.radius_x == 0 { 0 } else { self.op.power } {
-            row[start..start + width].copy_from_slice(out);
+        let inner = self.span.left * self.span.components..self.span.left * self.span.components + width;
+        let passes = if self.op.radius_x == 0 { 0 } else { self.op.power };
+        let first = if passes == 0 { &mut *out } else { &mut row[inner.clone()] };
+        first.iter_mut().zip(column).for_each(|(o, value)| *o = convert(value));
+        for pass in 0..passes {
+            if pass > 0 {
+                row[inner.clone()].copy_from_slice(out);
+            }
             self.span.extend(row, T::default());
             window_sums(Level::Simd, 2 * self.op.radius_x + 1, self.span.components, row, spare, out);
         }
@@ -338,6 +342,10 @@ fn advance<T: Addend>(reads: &Reads<'_>, stages: &mut [Stage<'_, T>], fresh: &mu
     } else {
         match (at(y + radius), at(y - radius - 1)) {
             (Some(entering), Some(leaving)) if entering == leaving => {}
+            (Some(entering), Some(leaving)) if before.is_empty() => {
+                let row = |y: i64| reads.source.row(y as usize);
+                slide_stored(stage.sums, row(entering), row(leaving), reads.codec);
+            }
             (entering, leaving) => {
                 read(entering, fresh);
                 read(leaving, stale);
@@ -367,6 +375,27 @@ fn add_row<T: Addend>(sums: &mut [T], row: &[T]) {
 fn slide_row<T: Addend>(sums: &mut [T], entering: &[T], leaving: &[T]) {
     for ((sum, &entering), &leaving) in sums.iter_mut().zip(entering).zip(leaving) {
         *sum = sum.plus(entering.minus(leaving));
+    }
+}
+
+/// As [`slide_row`], with rows as they are stored.
+#[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
+fn slide_stored<T: Addend>(sums: &mut [T], entering: &[u8], leaving: &[u8], codec: Codec) {
+    match codec.sample {
+        Sample::U8 => {
+            for ((sum, &entering), &leaving) in sums.iter_mut().zip(entering).zip(leaving) {
+                *sum = sum.plus(T::from_code(u32::from(entering)).minus(T::from_code(u32::from(leaving))));
+            }
+        }
+        Sample::U16 => {
+            let code = |b: &[u8; 2]| T::from_code(u32::from(u16::from_le_bytes(*b)) >> codec.shift);
+            let rows = entering.as_chunks().0.iter().zip(leaving.as_chunks().0);
+            for (sum, (entering, leaving)) in sums.iter_mut().zip(rows) {
+                *sum = sum.plus(code(entering).minus(code(leaving)));
+            }
+        }
+        // `ExactBox::new` takes integer planes only.
+        Sample::F16 | Sample::F32 => {}
     }
 }
 
