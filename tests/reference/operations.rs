@@ -30,7 +30,7 @@ pub fn separable(row: Arc<[f32]>, col: Arc<[f32]>) -> PlaneOp {
     PlaneOp::Separable(Separable { row, col, scale: 1.0, bias: 0.0 })
 }
 
-/// Integer weights from a fixed seed, some negative; `scale` is one over their sum, as convolution's default.
+/// Integer weights from a fixed seed, some negative; `scale` is one over the absolute value of their sum.
 pub fn direct(width: usize, height: usize, seed: u64) -> PlaneOp {
     let mut noise = Noise(seed);
     let taps: Vec<f32> = (0..width * height).map(|_| noise.below(17) as f32 - 5.0).collect();

@@ -1,4 +1,4 @@
-//! The box mean of float planes, of one pass: bands of rows, no intermediate plane.
+//! The box mean of float planes, of one pass: bands of rows, no intermediate plane. Windows of few samples are a general kernel's.
 //!
 //! Rows are summed by doubling ([`window_sums`]). Down the columns it is van Herk's and Gil and Werman's method with sums in the place of extremes:
 //! the window's rows lie in two neighbouring blocks of as many rows as it is high. Of the upper block the sums from each row to the block's
@@ -18,6 +18,8 @@ use crate::frame::Sample;
 
 /// Bytes of a block of rows at most: beyond the caches, strips of columns (`boxmean::BoxKernel`) are faster.
 const BLOCK_BYTES: usize = 8 << 20;
+/// Windows below one another that a plane must have room for: each band sums up a window's rows anew, and there must be bands for all threads.
+const WINDOWS: usize = 8;
 
 /// One plane's box mean.
 pub(super) struct FloatBox {
@@ -38,11 +40,12 @@ pub(super) fn as_kernel(op: &BoxMean, codec: Codec) -> Option<Direct> {
 }
 
 impl FloatBox {
-    /// None for whole numbers, several passes, and windows whose rows do not fit the caches.
+    /// None for whole numbers, several passes, and windows whose rows do not fit the caches or are a large part of the plane's.
     pub fn new(op: &BoxMean, mut span: Span, codec: Codec, level: Level) -> Option<Self> {
         (span.left, span.right) = (op.radius_x, op.radius_x);
-        let block = (2 * op.radius_y + 1).checked_mul(4 * span.values())?;
-        (codec.sample.is_float() && op.power == 1 && block <= BLOCK_BYTES).then_some(Self { op: *op, span, codec, level })
+        let rows = op.radius_y.checked_mul(2)?.checked_add(1)?;
+        let fits = rows.checked_mul(4 * span.values())? <= BLOCK_BYTES && (rows == 1 || rows.checked_mul(WINDOWS)? <= span.height);
+        (codec.sample.is_float() && op.power == 1 && fits).then_some(Self { op: *op, span, codec, level })
     }
 
     /// Rows that a band must read beyond its own.
@@ -71,7 +74,8 @@ impl FloatBox {
             self.span.load_with(source, self.codec, y, extended, self.level.load());
             window_sums(self.level, size, self.span.components, extended, spare, out);
         };
-        // Blocks begin at the same rows for every band, so that sums are rounded alike. Row `y` of the plane is where the `y`th window begins.
+        // Blocks begin at the same rows for every band, so that sums are rounded alike: the row where the window of row `y` begins has the place
+        // `y % size_y`.
         let (size_y, begin) = (self.rows(), rows.start % self.rows());
         for index in 0..size_y {
             let at = (begin + index) % size_y;

@@ -1,5 +1,6 @@
 //! Box means of any size: the cost hardly grows with the radius. All rows are averaged horizontally into an intermediate
-//! plane, then all columns vertically, in strips. What fits `boxsum::ExactBox` goes there instead.
+//! plane, then all columns vertically, in strips. What other kernels take does not come here: this is for floats of
+//! several passes or of windows that are large beside the plane, for whole numbers whose sums do not fit, and for the plain variant.
 //!
 //! Float planes: sums of sums, which do not drift.
 //!

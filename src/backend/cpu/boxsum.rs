@@ -13,7 +13,7 @@ use crate::filter::math::border_index;
 use crate::filter::plan::BoxMean;
 use crate::frame::Sample;
 
-/// A type that sums are made in; integers wrap, and fit by what [`ExactBox::new`] has checked.
+/// A type that sums are made in; integers wrap, and fit by what [`ExactBox::new`] or `NineMean::new` has checked.
 pub(super) trait Addend: Value {
     fn plus(self, other: Self) -> Self;
     fn minus(self, other: Self) -> Self;
@@ -152,8 +152,10 @@ impl Quotient {
     #[inline(always)]
     pub fn of_code(self, sum: u32) -> u32 {
         match self {
-            // Not made for sums of 32 bits.
-            Self::Words { .. } => 0,
+            Self::Words { .. } => {
+                debug_assert!(false, "a quotient in words for sums of 32 bits");
+                0
+            }
             Self::Floats { factor } => rounded(sum as i32 as f32, factor) as u32,
             Self::Longs(division) => division.apply_narrow(sum),
         }

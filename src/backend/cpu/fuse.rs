@@ -169,6 +169,7 @@ mod tests {
             ("erosion=border=B,dilation=radius=3:border=B,kirsch=border=B,roberts=border=B", 1),
             ("boxblur=2:2:border=B,median=radius=5:border=B,avgblur=sizeX=3:border=B", 1),
             ("median=border=B,gblur=sigma=5:border=B,gblur=sigma=2:planes=1:border=B", 1),
+            ("avgblur=sizeX=3:border=B,avgblur=sizeX=2:sizeY=7:border=B,avgblur=border=B", 1),
             ("sharpen=border=B,maxpool=2:2,sobel=border=B,convolution=1 2 3 4 5 6 7 8 9:border=B", 3),
         ];
         let nv12 = PixelFormat { packing: Packing::SemiPlanar, ..PixelFormat::yuv(8, 1, 1) };
@@ -192,7 +193,7 @@ mod tests {
                     let (want, alone) = result(&plan, Fusion::Never, 1);
                     let (got, fused) = result(&plan, Fusion::Rows(rows), 1 + turn % 3);
                     assert_eq!(alone, plan.steps.len());
-                    // Box means of other depths or beyond a plane's size take an intermediate plane, and run alone.
+                    // Box means of several passes over floats, or beyond a plane's size, take an intermediate plane, and run alone.
                     let all = border != Border::Wrap && shape.format.depth == 8 && width > 100;
                     assert!(if all { fused == stages } else { fused <= alone }, "{graph}, {shape}: {fused} stages");
                     chains += usize::from(fused < alone);

@@ -3,7 +3,7 @@
 //! The median: the samples of each column are sorted; it is then the middle one of the largest of the lowest, the middle one of the middle ones and
 //! the smallest of the highest (Kopp and Purgathofer, Efficient 3×3 median filter computations, 1994). A column is sorted three times, once for
 //! each window that sees it: in registers that costs less than to store it sorted and to load it back from beside where it was stored. Two rows at
-//! a time, whose middle two need sorting only once, are an eighth faster in the caches and a third slower out of memory: two new rows are two
+//! a time, whose middle two need sorting only once, are a seventh faster in the caches and a third slower out of memory: two new rows are two
 //! streams to fetch.
 
 use std::ops::Range;
@@ -183,7 +183,7 @@ fn median<T: Ordered>([left, centre, right]: [[T; 3]; 3]) -> T {
     middle(most(most(l0, l1), l2), middle(m0, m1, m2), least(least(h0, h1), h2))
 }
 
-/// `N` results from `x` on, of samples whose neighbours lie `step` values before and behind; `work` turns nine stored samples into one.
+/// `N` results, from `x + step` on, of samples whose neighbours lie `step` values before and behind; `work` turns nine stored samples into one.
 #[inline(always)]
 fn block<S: Copy, O, const N: usize>([a, b, c]: [&[S]; 3], (step, x): (usize, usize), work: impl Fn([[S; 3]; 3]) -> O, out: &mut [O]) {
     let (a, b, c) = (&a[x..][..2 * step + N], &b[x..][..2 * step + N], &c[x..][..2 * step + N]);
@@ -211,7 +211,7 @@ fn inner<S: Copy, O>(rows: [&[S]; 3], step: usize, work: impl Fn([[S; 3]; 3]) ->
     }
 }
 
-/// `work` on samples that `read` makes of stored ones.
+/// Nine stored samples, each as `read` makes it.
 #[inline(always)]
 fn of_read<S: Copy, T>([a, b, c]: [[S; 3]; 3], read: impl Fn(S) -> T) -> [[T; 3]; 3] {
     [[read(a[0]), read(a[1]), read(a[2])], [read(b[0]), read(b[1]), read(b[2])], [read(c[0]), read(c[1]), read(c[2])]]

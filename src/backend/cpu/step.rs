@@ -430,13 +430,14 @@ impl Kernel {
     fn runs_by_bands(&self) -> bool {
         match self {
             Self::Box(_) | Self::Pyramid(_) | Self::Pool(_) | Self::Pixelate(_) => false,
+            // It sums up a window's rows for every band.
+            Self::FloatBox(kernel) => kernel.halo() <= BAND_ROWS / 2,
             Self::Copy
             | Self::Separable(_)
             | Self::Fixed(_)
             | Self::Direct(_)
             | Self::NineMean(_)
             | Self::ExactBox(_)
-            | Self::FloatBox(_)
             | Self::Unsharp(_)
             | Self::Gradient(_)
             | Self::Compass(_)

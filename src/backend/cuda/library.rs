@@ -197,8 +197,8 @@ fn unavailable(cause: String) -> Error {
 }
 
 /// Makes and destroys handles one at a time. NVIDIA promises that different threads may *execute* with different plans and handles; of
-/// making them while others are destroyed it says nothing. Without this and [`settle`], twelve threads that build and drop plans beside other
-/// work on the GPU lose its context within minutes (`docs/measurements.md`).
+/// making them while others are destroyed it says nothing. With neither this nor [`settle`], and modules loaded twice, twelve threads that built
+/// and dropped plans beside other work on the GPU lost its context within minutes (`docs/measurements.md`).
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static MAKING: Mutex<()> = Mutex::new(());
     // Nothing is guarded but the order of calls.

@@ -23,7 +23,8 @@ fn at_once(enqueue: impl FnOnce(sys::CUstream) -> Result<(), DriverError>) -> Re
 }
 
 /// Waits for the shared default stream of the current context. Libraries fill their tables on it, maybe from memory that the driver has only
-/// staged when the call returns, and our streams do not wait for it.
+/// staged when the call returns, and our streams do not wait for it. As for the libraries' own calls on it, no graph may be recorded meanwhile:
+/// only measurements record any, of what they have built before.
 pub(in super::super) fn wait_for_libraries() -> Result<(), DriverError> {
     // SAFETY: the driver knows the stream by this number, in whatever context is current.
     unsafe { result::stream::synchronize(std::ptr::without_provenance_mut(CU_STREAM_LEGACY)) }
