@@ -73,6 +73,7 @@ for round in $(seq "${ROUNDS:-3}"); do
   fps "ffmpeg, no filter"            ffmpeg -hide_banner -nostdin -v error -y -i long.mp4 "${x264[@]}" "$out/o.mp4"
   fps "ffmpeg, gblur=sigma=2"        ffmpeg -hide_banner -nostdin -v error -y -i long.mp4 -vf gblur=sigma=2 "${x264[@]}" "$out/o.mp4"
   fps "convoy cuda, gblur=sigma=2"   convoy run long.mp4 -o "$out/o.mp4" -y --backend cuda --vf gblur=sigma=2 "${x264[@]}" --progress none
+  fps "the same, x264 threads as cores" convoy run long.mp4 -o "$out/o.mp4" -y --backend cuda --vf gblur=sigma=2 "${x264[@]}" --enc-opt threads="$(nproc)" --progress none
   fps "convoy cpu, gblur=sigma=2"    convoy run long.mp4 -o "$out/o.mp4" -y --backend cpu --vf gblur=sigma=2 "${x264[@]}" --progress none
   fps "ffmpeg, decode to null"       ffmpeg -hide_banner -nostdin -v error -y -i long.mp4 -f null -
   fps "convoy cuda, gblur to null:"  convoy run long.mp4 -o null: --backend cuda --vf gblur=sigma=2 --progress none
