@@ -56,6 +56,16 @@ pub(super) fn frames(clock: &dyn Clock, start_up: Duration, run: &mut Run<'_>) -
     }
 }
 
+/// Frames that a program, which may be a hundred times slower, gets through in `longest`, start-up included; as many as a run has at least in
+/// any case.
+///
+/// # Errors
+/// The program's own.
+pub(super) fn within(clock: &dyn Clock, longest: Duration, run: &mut Run<'_>) -> Result<u64> {
+    let per_frame = timed(clock, run, FIRST)?.as_secs_f64().max(1e-9) / FIRST as f64;
+    Ok(((longest.as_secs_f64() / per_frame) as u64).clamp(LEAST, MOST) / 10 * 10)
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
@@ -115,6 +125,17 @@ mod tests {
         let (_, frames, asked) = Fake::new(80, 1).measure();
         assert_eq!((frames, asked.last()), (MOST, Some(&MOST)));
         assert_eq!(Fake::new(80, 0).measure().1, MOST);
+    }
+
+    #[test]
+    fn a_slow_program_runs_no_longer_than_it_may() {
+        let slow = |frame_us| {
+            let fake = Fake { cold: Cell::default(), ..Fake::new(40, frame_us) };
+            within(&fake, Duration::from_secs(40), &mut |frames| fake.run(frames)).unwrap()
+        };
+        // 10 fps: 2.44 s for 25 frames, a little over 400 in 40 s.
+        assert_eq!(slow(100_000), 400);
+        assert_eq!((slow(10), slow(2_000_000)), (MOST, LEAST));
     }
 
     #[test]

@@ -134,7 +134,13 @@ pub(super) fn rows(bench: &Bench<'_>, case: &Case) -> Result<Vec<Row>> {
     let start_up = length::start_up(clock, &mut |frames| ours.once(frames)).ok();
     let frames = match (args.frames, start_up) {
         (Some(frames), _) => frames,
-        (None, Some(start_up)) => length::frames(clock, start_up, &mut |frames| ours.once(frames)).unwrap_or(raw.frames),
+        (None, Some(start_up)) => {
+            let wanted = length::frames(clock, start_up, &mut |frames| ours.once(frames)).unwrap_or(raw.frames);
+            // Both read the same frames: no more than the slower one gets through.
+            let longest = args.peer_limit / 3;
+            let most = theirs.as_mut().and_then(|theirs| length::within(clock, longest, &mut |frames| theirs.once(frames)).ok());
+            wanted.min(most.unwrap_or(wanted))
+        }
         (None, None) => raw.frames,
     };
     let runs = args.runs.and_then(|n| usize::try_from(n).ok());
