@@ -11,7 +11,7 @@ use multiversion::multiversion;
 
 use super::boxsum::window_sums;
 use super::linear::Level;
-use super::order::store_row;
+use super::order::{leveled, store_row};
 use super::plane::{Codec, Source, Span, Target};
 use crate::filter::plan::{BoxMean, Direct};
 use crate::frame::Sample;
@@ -50,7 +50,7 @@ impl FloatBox {
 
     /// Rows that a band must read beyond its own.
     pub fn halo(&self) -> usize {
-        2 * self.op.radius_y
+        self.rows() - 1
     }
 
     /// Rows of the window.
@@ -81,20 +81,20 @@ impl FloatBox {
             let at = (begin + index) % size_y;
             sum((rows.start + index) as i64 - self.op.radius_y as i64, &mut block[at * width..][..width]);
         }
-        add_up(self.level, width, &mut block[begin * width..]);
-        running.fill(0.0);
-        for row in block.chunks_exact(width).take(begin.saturating_sub(1)) {
-            add(self.level, row, running);
+        if begin > 0 {
+            add_up(self.level, width, &mut block[begin * width..]);
+            running.fill(0.0);
+            for row in block.chunks_exact(width).take(begin - 1) {
+                add(self.level, row, running);
+            }
         }
         let factor = 1.0 / (size * size_y) as f32;
-        for y in rows.clone() {
+        for y in rows.start..rows.end {
             let at = y % size_y;
             if at == 0 {
-                if y != rows.start {
-                    // The rows of the block are all there, each as it came.
-                    add_up(self.level, width, block);
-                    running.fill(0.0);
-                }
+                // The rows of the block are all there, each as it came.
+                add_up(self.level, width, block);
+                running.fill(0.0);
                 scale(self.level, &block[..width], factor, means);
             } else {
                 let (before, after) = block.split_at(at * width);
@@ -110,41 +110,32 @@ impl FloatBox {
     }
 }
 
-macro_rules! levels {
-    ($($(#[$doc:meta])* $name:ident, $fast:ident, $body:ident($($argument:ident: $type:ty),*);)*) => {$(
-        #[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
-        fn $fast($($argument: $type),*) {
-            $body($($argument),*);
-        }
-
-        $(#[$doc])*
-        fn $name(level: Level, $($argument: $type),*) {
-            match level {
-                Level::Plain => $body($($argument),*),
-                Level::Simd => $fast($($argument),*),
-            }
-        }
-    )*};
-}
-
-levels! {
+leveled!(
+    []
     /// Turns the rows of a block into the sums from each to the last.
-    add_up, add_up_fast, add_up_body(width: usize, block: &mut [f32]);
+    add_up, add_up_fast, add_up_body(width: usize, block: &mut [f32])
+);
+leveled!(
+    []
     /// The row joins the sums.
-    add, add_fast, add_body(row: &[f32], sums: &mut [f32]);
+    add, add_fast, add_body(row: &[f32], sums: &mut [f32])
+);
+leveled!(
+    []
     /// `out = sums · factor`.
-    scale, scale_fast, scale_body(sums: &[f32], factor: f32, out: &mut [f32]);
+    scale, scale_fast, scale_body(sums: &[f32], factor: f32, out: &mut [f32])
+);
+leveled!(
+    []
     /// The entering row joins the running sum, and `out = (rest + running) · factor`.
-    join, join_fast, join_body(running: &mut [f32], entering: &[f32], rest: &[f32], factor: f32, out: &mut [f32]);
-}
+    join, join_fast, join_body(running: &mut [f32], entering: &[f32], rest: &[f32], factor: f32, out: &mut [f32])
+);
 
 #[inline(always)]
 fn add_up_body(width: usize, block: &mut [f32]) {
     for from in (width..block.len()).step_by(width).rev() {
         let (row, below) = block[from - width..].split_at_mut(width);
-        for (sum, &value) in row.iter_mut().zip(&below[..width]) {
-            *sum += value;
-        }
+        add_body(&below[..width], row);
     }
 }
 

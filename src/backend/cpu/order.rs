@@ -16,7 +16,10 @@ pub(super) trait Ordered: Value + PartialOrd {
     /// The inverse of [`Value::from_code`].
     fn code(self) -> u32;
     /// The inverse of [`Value::from_float`].
-    fn float(self) -> f32;
+    #[inline(always)]
+    fn float(self) -> f32 {
+        self.code() as f32
+    }
     /// `self + distance`, at most the type's largest value.
     fn raised(self, distance: Self) -> Self;
     /// `self − distance`, at least the type's smallest value.
@@ -46,10 +49,6 @@ impl Ordered for u8 {
         u32::from(self)
     }
     #[inline(always)]
-    fn float(self) -> f32 {
-        self as f32
-    }
-    #[inline(always)]
     fn raised(self, distance: Self) -> Self {
         self.saturating_add(distance)
     }
@@ -74,10 +73,6 @@ impl Ordered for u16 {
         u32::from(self)
     }
     #[inline(always)]
-    fn float(self) -> f32 {
-        self as f32
-    }
-    #[inline(always)]
     fn raised(self, distance: Self) -> Self {
         self.saturating_add(distance)
     }
@@ -99,10 +94,6 @@ impl Ordered for u32 {
     #[inline(always)]
     fn code(self) -> u32 {
         self
-    }
-    #[inline(always)]
-    fn float(self) -> f32 {
-        self as f32
     }
     #[inline(always)]
     fn raised(self, distance: Self) -> Self {
@@ -191,21 +182,25 @@ pub(super) fn most<T: Ordered>(a: T, b: T) -> T {
     if b > a { b } else { a }
 }
 
-/// Defines `$name` as the choice between the plain and the per-instruction-set compilation of `$body`.
+/// Defines `$name` as the choice between the plain and the per-instruction-set compilation of `$body`; generic over `T: Ordered` unless other
+/// generics are given in brackets.
 macro_rules! leveled {
-    ($(#[$doc:meta])* $name:ident, $fast:ident, $body:ident($($argument:ident: $type:ty),*)) => {
+    ([$($generics:tt)*] $(#[$doc:meta])* $name:ident, $fast:ident, $body:ident($($argument:ident: $type:ty),*)) => {
         #[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
-        fn $fast<T: Ordered>($($argument: $type),*) {
+        fn $fast<$($generics)*>($($argument: $type),*) {
             $body($($argument),*);
         }
 
         $(#[$doc])*
-        pub(super) fn $name<T: Ordered>(level: Level, $($argument: $type),*) {
+        pub(super) fn $name<$($generics)*>(level: Level, $($argument: $type),*) {
             match level {
                 Level::Plain => $body($($argument),*),
                 Level::Simd => $fast($($argument),*),
             }
         }
+    };
+    ($($rest:tt)*) => {
+        leveled!([T: Ordered] $($rest)*);
     };
 }
 pub(super) use leveled;
